@@ -110,10 +110,10 @@ def of_account(processes: List[ProcessRef], uid: Optional[int]) -> List[ProcessR
 
     Root sees everyone's processes, and anyone can give theirs the marker of another account's run.
     """
-    return [process for process in processes if uid is None or _real_uid(process["pid"]) == uid]
+    return [process for process in processes if uid is None or real_uid(process["pid"]) == uid]
 
 
-def _real_uid(pid: int) -> Optional[int]:
+def real_uid(pid: int) -> Optional[int]:
     """The uid that started a process: its files in /proc belong to root where it may not be looked into."""
     try:
         lines = (PROC / str(pid) / "status").read_text(errors="replace").splitlines()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -187,8 +187,9 @@ def _record(about: dict[str, Any], times: int) -> dict[str, Any]:
 
 def _overruled(row: Host | Slot) -> str:
     """What a person has decided about it, while that holds; else empty."""
-    if not (kept := row.overruled) or datetime.fromisoformat(kept["until"]) <= timezone.now():
+    if not signs.is_overruled(row):
         return ""
+    kept = row.overruled
     until = kept["until"][:16].replace("T", " ")
     return f"It stays in use until {until} UTC, as {kept['by']} has decided: {kept['reason']}"
 
@@ -359,16 +360,17 @@ def _end_probation_of(host_id: uuid.UUID) -> int:
     if host is None or host.contact != Host.Contact.REACHABLE:
         return 0
     rows = list(host.slots.select_for_update().filter(missing=False).exclude(quarantine={}))
-    served = [row for row in rows if _is_served(host, row.quarantine)]
+    served = [row for row in rows if _is_served(host, row.quarantine, Scope.GPU)]
     for row in served:
         _let_back(host, row, "server")
-    if host.quarantine and _is_served(host, host.quarantine):
+    if host.quarantine and _is_served(host, host.quarantine, Scope.HOST):
         _let_back(host, None, "server")
         return len(served) + 1
     return len(served)
 
 
-def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
+def _is_served(host: Host, quarantine: dict[str, Any], scope: Scope) -> bool:
+    """`scope`: whether the host is out, or a slot of it."""
     by_a_sign, returns = quarantine.get("sign") is not None, int(quarantine.get("released") or 0)
     if not probation.ends_by_itself(by_a_sign=by_a_sign, returns=returns):
         return False
@@ -376,9 +378,10 @@ def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
     here = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
     if device:  # a fault of another GPU is that one's
         here = here.filter(Q(device=device) | Q(scope=Scope.HOST))
-    if not host.boot_id or _still_measured(host, device):
+    if not host.boot_id or _still_measured(host, device, scope):
         return False
-    if quarantine.get("heals") and _has_healed(here.filter(boot_id=host.boot_id, pk__gt=quarantine["sign"])):
+    since = here.filter(boot_id=host.boot_id, pk__gt=quarantine["sign"])
+    if quarantine.get("heals") and not faults.is_gone(host.condition, device) and _has_healed(since):
         return bool(host.condition.get("boot") == host.boot_id)
     if host.boot_id == quarantine.get("boot"):
         return False
@@ -387,13 +390,12 @@ def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
     return probation.is_over(filter(None, last), timezone.now(), settings.QUARANTINE_PROBATION_SECONDS)
 
 
-def _still_measured(host: Host, device: str) -> bool:
-    """Whether the host measures a state that would take it out again, of that device or of all of it."""
-    for kind, measured in faults.standing(host.condition):
-        scope = verdicts.of(Sign(kind, 0, measured)).scope
-        if scope == Scope.HOST or (scope == Scope.GPU and measured == device):
-            return True
-    return False
+def _still_measured(host: Host, device: str, scope: Scope) -> bool:
+    """Whether the host measures a state that would take all of it out again, or the GPU at that address."""
+    return any(
+        verdicts.of(Sign(kind, 0, measured)).scope == scope and (scope == Scope.HOST or measured == device)
+        for kind, measured in faults.standing(host.condition)
+    )
 
 
 def _has_healed(others: QuerySet[HostSign]) -> bool:

@@ -273,7 +273,7 @@ def measure(host: Host, times: int = 1, *, boot: str = "b1", **told: Any) -> Non
 
 #: the host's clock, for all hosts
 CLOCK = [0]
-UP, DOWN = {"mlx5_0/1": {"state": "ACTIVE"}}, {"mlx5_0/1": {"state": "DOWN"}}
+UP, DOWN = ({"mlx5_0/1": {"state": state, "layer": "InfiniBand"}} for state in ("ACTIVE", "DOWN"))
 
 
 def test_a_gpu_that_nvml_has_lost_is_out_with_its_evidence_and_its_training_leaves(host: Host) -> None:
@@ -318,8 +318,53 @@ def test_probation_does_not_end_while_the_fault_is_measured(host: Host) -> None:
     measure(host, 1, boot="b2", gpus={"gpu1-1": {"rows_failed": 1}})
     HostSign.objects.update(at=timezone.now() - timedelta(days=2))
     assert quarantine.end_probation() == 0
+    measure(host, 9, boot="b2", gpus={"gpu1-1": {"rows_failed": 0}})
+    assert quarantine.end_probation() == 0
     measure(host, 1, boot="b2", gpus={"gpu1-1": {"rows_failed": 0}})
     assert quarantine.end_probation() == 1
+
+
+def test_after_a_reboot_the_first_look_lets_nothing_back(host: Host) -> None:
+    measure(host, 2, driver_late=75.0)
+    assert host.state == "draining"
+    Host.objects.update(boot_id="b2")
+    for driver_late, times in ((9.0, 1), (None, 20), (0, 9)):
+        measure(host, times, boot="b2", driver_late=driver_late)
+        assert quarantine.end_probation() == 0
+    measure(host, boot="b2", driver_late=0)
+    assert quarantine.end_probation() == 1
+
+
+def test_a_port_that_vanished_after_a_reboot_has_its_probation(host: Host) -> None:
+    measure(host, ports=UP)
+    measure(host, 4, ports=DOWN)
+    Host.objects.update(boot_id="b2")
+    measure(host, 20, boot="b2", ports={})
+    assert quarantine.end_probation() == 0
+    HostSign.objects.update(at=timezone.now() - timedelta(days=2))
+    assert quarantine.end_probation() == 1
+
+
+def test_a_state_of_the_host_keeps_out_no_slot_of_it(host: Host) -> None:
+    tell(host, LOST)
+    Host.objects.update(boot_id="b2")
+    HostSign.objects.update(at=timezone.now() - timedelta(days=2))
+    measure(host, boot="b2", ports=UP)
+    measure(host, 3, boot="b2", ports=DOWN)
+    assert quarantine.end_probation() == 1
+
+
+def test_what_there_was_no_room_for_is_remembered_after_its_look_and_after_a_reboot(host: Host) -> None:
+    memory, port = make_host("gpu2"), make_host("gpu3")
+    measure(memory, gpus={"gpu2-1": {"ecc_volatile": 0}})
+    measure(port, ports=UP)
+    tell(host, UNCORRECTED)
+    measure(memory, 5, gpus={"gpu2-1": {"ecc_volatile": 1}})
+    measure(port, 4, ports=DOWN)
+    Host.objects.filter(pk=port.pk).update(boot_id="b2")
+    measure(port, 4, boot="b2", ports=DOWN)
+    waiting = HostSign.objects.filter(settled=False).values_list("host__name", "kind", "boot_id")
+    assert {*waiting} >= {("gpu2", "ecc_unexplained", "b1"), ("gpu3", "port_down", "b2")}
 
 
 def test_what_was_over_before_there_was_room_takes_nothing_out(host: Host) -> None:
@@ -360,17 +405,18 @@ def test_a_host_that_is_slower_than_its_peers_is_told_once_and_stays_in_use(host
     assert host.state == "ready"
 
 
-def test_processes_of_a_run_that_ended_are_cleaned_up_and_told(host: Host) -> None:
+def test_processes_of_a_run_that_ended_are_told_and_hold_nothing(host: Host) -> None:
     [member] = make_gang(1)
     key, ended = member.run_key, timezone.now() - timedelta(seconds=90)
-    measure(host, 4, runs={key: 2, "someone.else": 1})
+    left = {"runs": {key: {"tm": 2, "eve": 7}, "someone.else": {"tm": 1}}, "account": "tm"}
+    measure(host, 4, **left)
     assert not HostSign.objects.exists(), "it runs, on another host"
     Member.objects.filter(pk=member.pk).update(host=host, state=MemberState.ENDED, ended_at=ended)
-    measure(host, 4, runs={key: 2, "someone.else": 1})
+    measure(host, 4, **left)
     [sign] = HostSign.objects.all()
     assert sign.line == f"2 processes of the run {key}, which has ended" and host.state == "ready"
     member.refresh_from_db()
-    assert member.cleaning_since is not None
+    assert member.cleaning_since is None, "its marker is what a process says"
 
 
 LINES = [LOST, REMAP, ECC, UNCORRECTED, OWN_FAULT, LOST.replace("0000:01", "0000:77"), "NVRM: Xid", ""]

@@ -70,7 +70,7 @@ def _nvml(gpus: list[Gpu]) -> Iterator[str]:
     begun = time.monotonic()
     told = _look(gpus)
     seconds = time.monotonic() - begun
-    assert "driver_late" not in told, f"the driver did not answer within {condition.PATIENCE_SECONDS:g} s"
+    assert not told.get("driver_late"), f"the driver did not answer within {condition.PATIENCE_SECONDS:g} s"
     if told["denied"]:
         raise NotCheckedError(" ".join(told["denied"]))
     yield f"one look at all GPUs took {seconds:.2f} s"
@@ -90,9 +90,9 @@ def _signs(gpus: list[Gpu]) -> Iterator[str]:
     asked = measured.Asked({gpu["uuid"]: gpu["pci"] for gpu in gpus})
     kept: dict[str, Any] = {}
     for _ in range(10):
-        look = measured.read(_look(gpus), asked, server_now=time.time(), run_folder="/", over=())
+        look = measured.read(_look(gpus), asked, server_now=time.time(), run_folder="/", over={})
         assert look is not None, "the answer is none that the server takes"
-        kept = faults.step(kept, look, log_is_read=True, is_out=False).kept
+        kept = faults.step(kept, look, log_is_read=True, use=faults.Use()).kept
     found = [
         f"{kind} {device} ({verdicts.of(Sign(kind, 0, device)).action})"
         for kind, device in faults.standing(kept)

@@ -8,16 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.rig.pace import wait_until
 from tests.trainmaster.conftest import TestHost
 from trainmaster.host import condition, links
 from trainmaster.host.in_time import answers
-from trainmaster.processes import is_alive
+from trainmaster.processes import is_alive, marked
+from trainmaster.protocol import KEEPER_MARKER, MARKER
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {"GPU-0": "0000:01:00", "GPU-1": "0000:02:00"}
@@ -167,6 +169,39 @@ def test_work_that_fails_or_says_nonsense_answers_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "late").exists()
 
 
+def test_what_a_work_said_before_it_hangs_is_kept(tmp_path: Path) -> None:
+    def work() -> Iterator[dict[str, int]]:
+        yield {"first": 1}
+        yield {"second": 2}
+        time.sleep(60)
+
+    found = answers({"slow": work}, tmp_path / "late", 1.0)["slow"]
+    assert found.value == {"first": 1, "second": 2} and found.late is not None
+    [process] = [each["process"] for each in json.loads((tmp_path / "late").read_text())["late"].values()]
+    os.kill(process["pid"], 9)
+    os.waitpid(process["pid"], 0)
+
+
+def test_where_no_more_processes_may_start_the_others_are_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, started = os.fork, []
+
+    def once() -> int:
+        if started:
+            raise BlockingIOError
+        started.append(1)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", once)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = answers({"one": lambda: 1, "two": lambda: 2}, tmp_path / "late", 20.0)
+    assert (
+        found == {"one": (1, None), "two": (None, None)}
+        and len(list(Path("/proc/self/fd").iterdir())) == before
+    )
+
+
 def test_what_hangs_keeps_nobody_waiting_and_is_asked_again_once_its_process_is_gone(tmp_path: Path) -> None:
     works = {"hangs": lambda: time.sleep(60), "good": lambda: "here"}
     begun = time.monotonic()
@@ -189,10 +224,16 @@ def test_links_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
     port = tmp_path / "class/infiniband/mlx5_0/ports/1"
     write(port / "state", "4: ACTIVE")
     write(port / "rate", "200 Gb/sec (4X HDR)")
+    write(port / "link_layer", "InfiniBand")
     write(port / "counters/link_downed", "3")
     write(port / "counters/symbol_error", "0")
     write(tmp_path / "class/infiniband/mlx5_1/ports/1/state", "1: DOWN")
     write(tmp_path / "class/infiniband/mlx5_1/ports/1/rate", "2.5 Gb/sec (1X SDR)")
+    for device in ("rxe0", "mlx5_2"):
+        write(tmp_path / f"class/infiniband/{device}/ports/1/state", "4: ACTIVE")
+    for device in ("mlx5_0", "mlx5_1", "mlx5_2"):
+        (tmp_path / f"class/infiniband/{device}/device").mkdir(parents=True)
+    (tmp_path / "class/infiniband/mlx5_2/device/physfn").mkdir()
     for card, speed in (("eth0", "25000"), ("eth1", "-1"), ("virtual", "1000")):
         write(tmp_path / f"class/net/{card}/operstate", "up" if card != "eth1" else "down")
         write(tmp_path / f"class/net/{card}/speed", speed)
@@ -201,7 +242,13 @@ def test_links_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
         (tmp_path / f"class/net/{card}/device").mkdir(parents=True)
     (tmp_path / "class/net/vf0/device/physfn").mkdir()
     assert links.ports(tmp_path) == {
-        "mlx5_0/1": {"state": "ACTIVE", "rate": 200.0, "link_downed": 3, "symbol_error": 0},
+        "mlx5_0/1": {
+            "state": "ACTIVE",
+            "layer": "InfiniBand",
+            "rate": 200.0,
+            "link_downed": 3,
+            "symbol_error": 0,
+        },
         "mlx5_1/1": {"state": "DOWN", "rate": 2.5},
     }
     assert links.cards(tmp_path) == {
@@ -221,9 +268,12 @@ def test_files_of_ended_processes_in_shared_memory_are_counted(
         os.utime(tmp_path / name, (1.0, 1.0))
     (tmp_path / f"torch_{gone.pid}_young").write_bytes(b"x" * 8192)
     monkeypatch.setattr(condition, "_SHM_USED", 0.0)
+    monkeypatch.setattr(condition, "PROC", tmp_path / "proc")
     told = condition.shared_memory(tmp_path)
     assert (told["files"], told["left"]) == (1, 8192) and 0 < told["used"] <= told["total"]
     assert condition.shared_memory(tmp_path / "none") == {}
+    write(tmp_path / "proc/7/status", "Name:\tcat\nNSpid:\t7\t1")
+    assert condition.shared_memory(tmp_path)["files"] == 0, "a container may know it by another pid"
 
 
 def test_a_host_answers_with_its_condition_where_it_is_asked(host: TestHost) -> None:
@@ -234,3 +284,18 @@ def test_a_host_answers_with_its_condition_where_it_is_asked(host: TestHost) -> 
     assert told["folders"]["/nowhere/at/all"]["missing"] is True
     assert abs(told["now"] - time.time()) < 60 and told["denied"] == [] and "driver_late" not in told
     assert "condition" not in host.verb("status", {"runs": []})
+
+
+def test_processes_are_counted_by_run_and_account_but_not_below_another_run() -> None:
+    own, other = "a.1.0", "b.2.0"
+    code = "import subprocess, sys; subprocess.run(['sleep', '60'], env={'TRAINMASTER_RUN': sys.argv[1]})"
+    left = subprocess.Popen(["sleep", "60"], env={MARKER: own})
+    launcher = subprocess.Popen([sys.executable, "-c", code, own], env={KEEPER_MARKER: other})
+    try:
+        wait_until(lambda: len(marked().get(own, [])) == 2, 20)
+        assert condition._runs()[own] == {condition.name_of(os.getuid()): 1}
+    finally:
+        for process in [{"pid": left.pid}, *marked().get(own, []), {"pid": launcher.pid}]:
+            os.kill(process["pid"], 9)
+        left.wait()
+        launcher.wait()

@@ -8,15 +8,16 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from trainmaster.host import gpu_health, links
-from trainmaster.host.gpu_users import gpu_users
+from trainmaster.host.accounts import name_of
+from trainmaster.host.gpu_users import ancestors, gpu_users
 from trainmaster.host.in_time import Answer, answers
-from trainmaster.host.nvidia import by_nvml
+from trainmaster.host.nvidia import opened_nvml
 from trainmaster.paths import Workdir
-from trainmaster.processes import boot_id, marked, reference
-from trainmaster.protocol import is_run_key
+from trainmaster.processes import PROC, boot_id, marked, marker_of, real_uid, reference
+from trainmaster.protocol import KEEPER_MARKER, ProcessRef, is_run_key
 from trainmaster.runner.gpu_samples import look_at
 
 #: for the driver and all folders together: the server waits little longer for the whole answer
@@ -45,7 +46,7 @@ class Asked:
         try:
             found = answers(works, workdir.looking, PATIENCE_SECONDS)
         except OSError:  # it may start no process: how the runs stand is answered all the same
-            found = dict.fromkeys(works, Answer(None, 0.0))
+            found = dict.fromkeys(works, Answer(None, None))
         self._driver = found.pop(_DRIVER, Answer(None, None))
         self._folders = found
 
@@ -59,20 +60,21 @@ class Asked:
                 works[name] = partial(folder_facts, folder)
         return works
 
-    def _ask_driver(self) -> Json:
-        """In a process of its own, which opens the driver once for all of it."""
-        return by_nvml(self._of_driver) or self._of_driver(None)
+    def _ask_driver(self) -> Iterator[Json]:
+        """In a process of its own, which keeps the driver open for all of it, and first says who uses the GPUs.
 
-    def _of_driver(self, nvml: Any) -> Json:
+        A driver may be slow to start: how healthy the GPUs are can wait, and who is on them decides who may start.
+        """
+        nvml = opened_nvml()
+        if self._users:
+            yield {"users": gpu_users()}
         found: Json = {"nvml": nvml is not None}
-        if nvml is not None:
-            found["gpus"], found["refused"] = gpu_health.read(nvml, self._gpus)
         if self._sampled:
             with contextlib.suppress(Exception):  # what cannot be measured is left out
                 found["sample"] = look_at(self._sampled)
-        if self._users:
-            found["users"] = gpu_users()
-        return found
+        if nvml is not None:
+            found["gpus"], found["refused"] = gpu_health.read(nvml, self._gpus)
+        yield found
 
     def _said(self, name: str) -> Any:
         return _dict(self._driver.value).get(name)
@@ -101,12 +103,15 @@ class Asked:
             "cards": links.cards(),
             "folders": folders,
             "runs": _runs(),
+            "account": name_of(os.getuid()),
             "shm": shared_memory(_SHM),
             "denied": self._denied(),
             "now": time.time(),
         }
         if self._driver.late is not None:
             answer["driver_late"] = round(self._driver.late, 1)
+        elif self._said("nvml") is not None:  # else it was not asked
+            answer["driver_late"] = 0
         return answer
 
     def _denied(self) -> List[str]:
@@ -116,6 +121,10 @@ class Asked:
             return [
                 f"The GPU driver did not answer within {PATIENCE_SECONDS:g} s, so the health of the GPUs is not known. "
                 "If it is always so slow, turn on persistence mode (nvidia-smi -pm 1)."
+            ]
+        if self._said("nvml") is None:
+            return [
+                "No process could be started to ask the GPU driver, or it failed, so the health of the GPUs is unknown."
             ]
         if not self._said("nvml"):
             return [
@@ -147,16 +156,31 @@ def folder_facts(folder: str) -> Json:
     }
 
 
-def _runs() -> Dict[str, int]:
-    """How many processes of each run live here, as far as this account may look."""
-    counted = {key: len(processes) for key, processes in marked().items() if is_run_key(key)}
-    return dict(sorted(counted.items())[:_MOST_RUNS])
+def _runs() -> Dict[str, Dict[str, int]]:
+    """{run key: {account: number of its processes here}}, as far as this account may look.
+
+    A marker is what its process says. One below the launcher of another run belongs to that run.
+    """
+    found: Dict[str, Dict[str, int]] = {}
+    for key, processes in sorted(each for each in marked().items() if is_run_key(each[0])):
+        counted: Dict[str, int] = {}
+        for process in processes:
+            uid = real_uid(process["pid"])
+            if uid is not None and not _is_of_another(process, key):
+                counted[name_of(uid)] = counted.get(name_of(uid), 0) + 1
+        if counted:
+            found[key] = dict(list(counted.items())[:_MOST_RUNS])
+    return dict(list(found.items())[:_MOST_RUNS])
+
+
+def _is_of_another(process: ProcessRef, key: str) -> bool:
+    return any(marker_of(each, KEEPER_MARKER) not in (None, key) for each in ancestors(process["pid"]))
 
 
 def shared_memory(folder: Path) -> Json:
     """{"used", "total", "left", "files"}: what PyTorch's files there take whose processes have ended.
 
-    They are counted only where half of it is used: only then does it matter.
+    They are counted only where half of it is used: only then does it matter. With containers they are not counted.
     """
     try:
         told = os.statvfs(folder)
@@ -164,8 +188,18 @@ def shared_memory(folder: Path) -> Json:
         return {}
     total = told.f_blocks * told.f_frsize
     used = total - told.f_bfree * told.f_frsize
-    left, files = _left_in(folder) if used > _SHM_USED * total else (0, 0)
+    is_half_full = used > _SHM_USED * total
+    left, files = _left_in(folder) if is_half_full and not _has_containers() else (0, 0)
     return {"used": used, "total": total, "left": left, "files": files}
+
+
+def _has_containers() -> bool:
+    """Whether a process has a pid of its own elsewhere: a file may be named after that one."""
+    for status in PROC.glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            if re.search(r"^NSpid:\s+\d+\s+\d", status.read_text(errors="replace"), re.MULTILINE):
+                return True
+    return False
 
 
 def _left_in(folder: Path) -> Tuple[int, int]:

@@ -13,6 +13,7 @@ import select
 import signal
 import time
 from pathlib import Path
+from types import GeneratorType
 from typing import Any, Callable, Dict, NamedTuple, NoReturn, Optional
 
 from trainmaster import bounded_json
@@ -24,11 +25,15 @@ LONGEST_SECONDS = 120
 _READ_BYTES = 1024 * 1024
 _END_SECONDS, _POLL_SECONDS = 1.0, 0.001
 
+#: a work that yields gives objects, whose names are put together: what it has yielded before it is late is kept
 Work = Callable[[], Any]
 
 
 class Answer(NamedTuple):
-    """`late`: for how many seconds it has been waited for, None if it came. `value`: None too if the work failed."""
+    """`late`: for how many seconds it has been waited for, None if it came.
+
+    `value`: None if nothing has come, and with no `late` if the work failed or no process could be started for it.
+    """
 
     value: Any
     late: Optional[float]
@@ -38,7 +43,12 @@ class _Child:
     def __init__(self, work: Work) -> None:
         self.pipe, writer = os.pipe()
         self.said = bytearray()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self.pipe)
+            os.close(writer)
+            raise
         if self.pid == 0:
             _carry_out(work, writer)
         os.close(writer)
@@ -49,15 +59,21 @@ class _Child:
         self.said += piece
         return bool(piece)
 
-    def value(self) -> Any:
-        """What it said. Even its end may hang in the driver, so it is not waited for long."""
+    def end(self) -> None:
+        """Even its end may hang in the driver, so it is not waited for long."""
         until = time.monotonic() + _END_SECONDS
         while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
+
+    def value(self) -> Any:
+        """What it said in whole lines."""
         try:
-            return bounded_json.loads(bytes(self.said))
+            pieces = [bounded_json.loads(line) for line in bytes(self.said).split(b"\n")[:-1]]
         except ValueError:
             return None
+        if len(pieces) < 2:
+            return pieces[0] if pieces else None
+        return {name: value for piece in pieces for name, value in piece.items()}
 
 
 def answers(works: Dict[str, Work], kept: Path, seconds: float) -> Dict[str, Answer]:
@@ -66,9 +82,11 @@ def answers(works: Dict[str, Work], kept: Path, seconds: float) -> Dict[str, Ans
         return {}
     now, boot = time.monotonic(), boot_id()
     late = _still_late(kept, boot)
-    children = {name: _Child(work) for name, work in works.items() if name not in late}
+    children = _started({name: work for name, work in works.items() if name not in late})
     done = _hear(children, now + seconds)
-    found = {name: Answer(child.value(), None) for name, child in children.items() if name in done}
+    for child in done.values():
+        child.end()
+    found = {name: Answer(child.value(), None) for name, child in done.items()}
     pending = {
         name: {"process": reference(child.pid), "since": now}
         for name, child in children.items()
@@ -80,8 +98,20 @@ def answers(works: Dict[str, Work], kept: Path, seconds: float) -> Dict[str, Ans
         with contextlib.suppress(OSError):  # a full disk: it is asked again too early
             write_json(kept, {"boot_id": boot, "late": {**late, **pending}})
     for name, each in {**late, **pending}.items():
-        found[name] = Answer(None, time.monotonic() - each["since"])
-    return {name: found[name] for name in works}
+        said = children[name].value() if name in children else None
+        found[name] = Answer(said, time.monotonic() - each["since"])
+    return {name: found.get(name, Answer(None, None)) for name in works}
+
+
+def _started(works: Dict[str, Work]) -> Dict[str, _Child]:
+    """As many as this host lets this account start."""
+    children: Dict[str, _Child] = {}
+    for name, work in works.items():
+        try:
+            children[name] = _Child(work)
+        except OSError:
+            break
+    return children
 
 
 def _still_late(kept: Path, boot: str) -> Dict[str, Any]:
@@ -127,6 +157,9 @@ def _carry_out(work: Work, writer: int) -> NoReturn:
                 with contextlib.suppress(OSError):  # that of the listing itself
                     os.close(int(name))
         with os.fdopen(writer, "wb") as file:
-            file.write(json.dumps(work()).encode())
+            said = work()
+            for piece in said if isinstance(said, GeneratorType) else [said]:
+                file.write(json.dumps(piece).encode() + b"\n")
+                file.flush()
     finally:
         os._exit(0)

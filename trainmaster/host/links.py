@@ -1,4 +1,4 @@
-"""InfiniBand ports and network cards as the kernel shows them in /sys."""
+"""Ports of RDMA devices (InfiniBand, RoCE) and network cards as the kernel shows them in /sys."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ Json = Dict[str, Any]
 
 
 def ports(sys: Path = Path("/sys")) -> Dict[str, Json]:
-    """{"mlx5_0/1": {"state", "rate" in Gbit/s, "link_downed", "symbol_error"}}; what is not told is left out."""
+    """{"mlx5_0/1": {"state", "layer", "rate" in Gbit/s, "link_downed", "symbol_error"}} of real devices.
+
+    `layer` is `InfiniBand`, or `Ethernet` with RoCE. What is not told is left out.
+    """
     found: Dict[str, Json] = {}
-    for device in _entries(sys / "class/infiniband"):
+    for device in filter(_is_real, _entries(sys / "class/infiniband")):
         for port in _entries(device / "ports"):
             counters = {
                 name: _number(text_of(port / "counters" / name)) for name in ("link_downed", "symbol_error")
             }
             told = {
                 "state": state_of(text_of(port / "state")),
+                "layer": text_of(port / "link_layer").strip(),
                 "rate": _rate(text_of(port / "rate")),
                 **counters,
             }
@@ -30,18 +34,21 @@ def ports(sys: Path = Path("/sys")) -> Dict[str, Json]:
 
 
 def cards(sys: Path = Path("/sys")) -> Dict[str, Json]:
-    """{"eth0": {"state", "rate" in Mbit/s, "carrier_changes"}} of real cards: neither virtual nor a function of one."""
+    """{"eth0": {"state", "rate" in Mbit/s, "carrier_changes"}} of real cards."""
     found: Dict[str, Json] = {}
-    for card in _entries(sys / "class/net"):
-        device = card / "device"
-        if device.exists() and not (device / "physfn").exists():
-            told = {
-                "state": text_of(card / "operstate").strip(),
-                "rate": _number(text_of(card / "speed")),
-                "carrier_changes": _number(text_of(card / "carrier_changes")),
-            }
-            found[card.name] = _told(told)
+    for card in filter(_is_real, _entries(sys / "class/net")):
+        told = {
+            "state": text_of(card / "operstate").strip(),
+            "rate": _number(text_of(card / "speed")),
+            "carrier_changes": _number(text_of(card / "carrier_changes")),
+        }
+        found[card.name] = _told(told)
     return dict(list(found.items())[:_MOST])
+
+
+def _is_real(entry: Path) -> bool:
+    """Neither made by software nor a virtual function of a card."""
+    return (entry / "device").exists() and not (entry / "device/physfn").exists()
 
 
 def state_of(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatch.watching import own_service
-from hosts.health.faults import LEAST_FREE_BYTES
+from hosts.health.states import LEAST_FREE_BYTES
 from hosts.models import Slot
 from hosts.runtimes import usable_runtimes
 from hosts.slots import FoundSlot, cpu_shares

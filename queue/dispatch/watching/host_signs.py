@@ -16,12 +16,12 @@ from dispatch.watching import outsiders
 from experiments.models import Experiment
 from hosts.health import measured, signs
 from hosts.models import Host
-from jobs import cleaning, quarantine
+from jobs import quarantine
 from jobs.models import Member
 from jobs.states import MemberState
 
 _MOST_FOLDERS = 8
-#: the end of a run, by which its processes are swept anyway
+#: after the end of a run, in which its processes are swept anyway
 _JUST_ENDED = timedelta(seconds=60)
 
 Json = Mapping[str, Any]
@@ -51,28 +51,28 @@ def _compare(host_id: uuid.UUID, told: object, request: Json, received: float) -
     host = Host.objects.filter(pk=host_id).only("workdir").first()
     folders = tuple(request.get("folders") or ())
     asked = measured.Asked(request.get("gpus") or {}, folders, tuple(settings.MOUNTED))
-    over = _end_what_is_left(host_id, told)
+    over = _ended(host_id, told)
     run_folder = host.workdir if host is not None else ""
     look = measured.read(told, asked, server_now=received, run_folder=run_folder, over=over)
     if look is not None:
         signs.compare(host_id, look)
 
 
-def _end_what_is_left(host_id: uuid.UUID, told: object) -> set[str]:
-    """Have processes of runs that ended a while ago cleaned up; the keys of these runs."""
+def _ended(host_id: uuid.UUID, told: object) -> dict[str, str | None]:
+    """The account of each run that ended a while ago and of which processes may be left.
+
+    That is told, and nothing follows from it: a marker is what its process says. What computes on a GPU is asked for
+    by `outsiders`.
+    """
     keys = set(measured.runs(told))
     if not keys:
-        return set()
+        return {}
     before = timezone.now() - _JUST_ENDED
-    ended = [
-        member
+    return {
+        member.run_key: member.allocation.account
         for member in outsiders.members(host_id, keys)
         if member.state == MemberState.ENDED and member.ended_at is not None and member.ended_at < before
-    ]
-    left = {(member.allocation_id, member.index) for member in ended if member.cleaning_since is None}
-    if left:
-        cleaning.again(host_id, left)
-    return {member.run_key for member in ended}
+    }
 
 
 def _folders_of(members: Collection[Member]) -> list[str]:

@@ -1,32 +1,23 @@
 """Which numbers of a host are faults: states that last, and counters that rise. Pure.
 
 A state is a sign once so many looks in a row have shown it, and it is over once so many have not. In between nothing is
-told again, so that what comes and goes is told once.
+told again, so that what comes and goes is told once. What was not looked at stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hosts.health import measured
+from hosts.health import measured, verdicts
 from hosts.health.measured import Look, Numbers
+from hosts.health.states import STATES
+from hosts.health.verdicts import Scope
+from trainmaster.kernel_signs import Sign
 
-_GIB = 1024**3
-#: below this nothing can be started or saved; the doctor says so too
-LEAST_FREE_BYTES = 1 * _GIB
-#: NVIDIA exchanges GPUs with so many retired pages
-_MOST_PAGES = 60
-#: of `nvmlClocksEventReasons`
-_SLOWDOWN, _THERMAL, _BRAKE = 0x08, 0x40, 0x80
-_BUSY_PERCENT = 10
-_HELD_BYTES = 2 * _GIB
 #: what has not answered for less may only be slow
 _LATE_SECONDS = 60.0
-_CLOCK_SECONDS = 5.0
-_SYMBOL_ERRORS = 100
-_SHM_FULL, _SHM_LEFT = 0.5, 0.1
 
 
 class Rule(NamedTuple):
@@ -47,26 +38,49 @@ _RULES = {
     "pcie_slow": Rule(10),
     "gpu_memory_held": Rule(6),
     "port_down": Rule(4),
+    "port_gone": Rule(4),
     "port_slow": Rule(4),
     "port_flaps": Rule(1, 20),
     "port_errors": Rule(4),
     "card_down": Rule(4),
+    "card_gone": Rule(4),
     "card_slow": Rule(4),
     "card_flaps": Rule(1, 20),
     "clock_off": Rule(4),
     "run_left": Rule(4, 1),
     "shm_left": Rule(4),
 }
-#: what is remembered of a subject: counters, and the best that links have been
+#: kind -> the number without which a look does not say that it is over
+_SHOWN_BY = {
+    "port_down": "up",
+    "card_down": "up",
+    "storage_hangs": "total",
+    "storage_read_only": "total",
+    "folder_hangs": "total",
+    "folder_read_only": "total",
+    "disk_full": "total",
+    "rows_failed": "rows_failed",
+    "pages_full": "pages",
+}
+_GONE = ("port_gone", "card_gone")
+#: of what people leave in use in spite of it, they do not expect that it will be as good as it was
+_LEFT = ("port_down", "port_slow", "card_down", "card_slow", "storage_read_only")
+#: what is remembered of a subject: counters, and the best that links and folders have been
 _COUNTERS = {
     measured.GPU: ("ecc_volatile", "ecc_aggregate"),
     measured.PORT: ("link_downed", "symbol_error"),
     measured.CARD: ("carrier_changes",),
+    measured.STORAGE: (),
 }
-_BEST = {measured.PORT: ("up", "rate"), measured.CARD: ("up", "rate")}
+_BEST = {
+    measured.PORT: ("up", "rate"),
+    measured.CARD: ("up", "rate"),
+    measured.STORAGE: ("writable",),
+}
 _MOST_KNOWN = 3 * measured.MOST
 
 Kept = Mapping[str, Any]
+Subjects = Mapping[tuple[str, str], Numbers]
 
 
 class Found(NamedTuple):
@@ -78,6 +92,18 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Use:
+    """What is out of use: the whole `host`, or GPUs by their device. `waits`: (kind, device) of what nobody decided on.
+
+    That is what would be out, had its pool not lost its share already.
+    """
+
+    host: bool = False
+    gpus: frozenset[str] = frozenset()
+    waits: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
 class Step:
     """`kept` is for the next step. `told` are new signs, `over` the (kind, device) of states that have ended."""
 
@@ -86,34 +112,39 @@ class Step:
     over: list[tuple[str, str]]
 
 
-def step(kept: Kept, look: Look, *, log_is_read: bool, is_out: bool) -> Step:
-    """What a look changes. `log_is_read`: the kernel's log says more about memory errors; `is_out`: of use, all of it.
+def step(kept: Kept, look: Look, *, log_is_read: bool, use: Use) -> Step:
+    """What a look changes. `log_is_read`: the kernel's log says more about memory errors.
 
-    After a reboot a state is told again. What people have left in use with a link down is not expected to have that
-    link any more.
+    After a reboot a state is told again; one for which something is out of use is over only after as many looks as
+    ever. What people have left in use with a link down is not expected to have that link any more.
     """
     before: dict[str, Numbers] = dict(kept.get("numbers", {}))
     standing: dict[str, list[int]] = {name: list(looks) for name, looks in kept.get("standing", {}).items()}
+    carried: dict[str, int] = dict(kept.get("carried", {}))
     if kept.get("boot") != look.boot:
-        if not is_out:
-            for name, (looks, _) in standing.items():
-                kind, _, device = name.partition(" ")
-                if looks >= rule_of(kind).after:
-                    before.pop(f"{kind.partition('_')[0]} {device}", None)
+        before = _expected(before, standing, use)
+        carried = dict.fromkeys((name for name in _lasting(kept) if _is_out(name, use)), 0)
         standing = {}
+    for device, uuid in kept.get("gpus", {}).items():
+        if look.gpus.get(device, uuid) != uuid:
+            before.pop(f"{measured.GPU} {device}", None)
     subjects = {**_vanished(before, look), **look.subjects}
     subjects = {name: each for name, each in subjects.items() if not 0 < each.get("late", 0) < _LATE_SECONDS}
     found: dict[str, Found] = {}
     for (kind, device), numbers in subjects.items():
-        for state, text in _STATES[kind](device, numbers, before.get(f"{kind} {device}", {}), log_is_read):
+        for state, text in STATES[kind](device, numbers, before.get(f"{kind} {device}", {}), log_is_read):
             found[f"{state} {device}"] = Found(state, device, text)
-    told, over, after = _counted(standing, found, {device for _, device in subjects}, look)
-    numbers_after = _remembered(before, subjects)
-    return Step(
-        {"boot": look.boot, "numbers": numbers_after, "standing": after, "denied": list(look.denied)},
-        told,
-        over,
-    )
+    standing = {name: looks for name, looks in standing.items() if _is_asked(name, look)}
+    told, over, after = _counted(standing, found, subjects, look)
+    kept_after = {
+        "boot": look.boot,
+        "numbers": _remembered(before, subjects),
+        "standing": after,
+        "denied": list(look.denied),
+        "gpus": dict(list({**kept.get("gpus", {}), **look.gpus}.items())[-measured.MOST :]),
+        "carried": {} if not carried else _carried_on(carried, found, after, subjects, look),
+    }
+    return Step(kept_after, told, over)
 
 
 def rule_of(kind: str) -> Rule:
@@ -122,13 +153,95 @@ def rule_of(kind: str) -> Rule:
 
 def standing(kept: Kept) -> Iterator[tuple[str, str]]:
     """(kind, device) of the states that hold, or may be over since the last looks."""
-    for name in kept.get("standing", {}):
-        kind, _, device = name.partition(" ")
-        yield kind, device
+    for name in {**kept.get("standing", {}), **kept.get("carried", {})}:
+        yield _split(name)
+
+
+def is_gone(kept: Kept, device: str) -> bool:
+    """Whether a link with this name was there in this boot, or is missed since the one before."""
+    return any(f"{kind} {device}" in kept.get("standing", {}) for kind in _GONE)
+
+
+def _split(name: str) -> tuple[str, str]:
+    kind, _, device = name.partition(" ")
+    return kind, device
+
+
+def _lasting(kept: Kept) -> list[str]:
+    """The states that were told in this boot, or in the one before and not seen to be over."""
+    told = [
+        name for name, looks in kept.get("standing", {}).items() if looks[0] >= rule_of(_split(name)[0]).after
+    ]
+    return [*told, *kept.get("carried", {})]
+
+
+def _expected(
+    before: Mapping[str, Numbers], standing: Mapping[str, list[int]], use: Use
+) -> dict[str, Numbers]:
+    """What is remembered after a reboot: no counter of a GPU, no link that is gone or that people have left down."""
+    after = {name: numbers for name, numbers in before.items() if _split(name)[0] != measured.GPU}
+    for name, looks in standing.items():
+        kind, device = _split(name)
+        is_left = kind in _LEFT and not use.host and (kind, device) not in use.waits
+        if kind in _GONE or (is_left and looks[0] >= rule_of(kind).after):
+            after.pop(f"{kind.partition('_')[0]} {device}", None)
+    return after
+
+
+def _is_out(name: str, use: Use) -> bool:
+    kind, device = _split(name)
+    scope = verdicts.of(Sign(kind, 0, device)).scope
+    return (scope == Scope.HOST and use.host) or (scope == Scope.GPU and device in use.gpus)
+
+
+def _is_asked(name: str, look: Look) -> bool:
+    """Folders may be taken from the settings."""
+    kind, device = _split(name)
+    return device in look.folders or not kind.startswith(("storage_", "folder_", "disk_"))
+
+
+def _shows_end(name: str, subjects: Subjects) -> bool:
+    """Whether a look without this state says that it is over."""
+    kind, device = _split(name)
+    for (_, each), numbers in subjects.items():
+        if each == device:
+            needed = _SHOWN_BY.get(kind)
+            is_lost = numbers.get("lost") or numbers.get("reset") or numbers.get("gone")
+            is_shown = needed is None or (numbers.get("up") == 1 if needed == "up" else needed in numbers)
+            return not is_lost and is_shown
+    return False
+
+
+def _carried_on(
+    carried: Mapping[str, int],
+    found: Mapping[str, Found],
+    standing: Mapping[str, list[int]],
+    subjects: Subjects,
+    look: Look,
+) -> dict[str, int]:
+    """For how many looks what stood before the reboot was not there. What was told again stands by itself."""
+    after = {}
+    for name, looks in carried.items():
+        kind, device = _split(name)
+        # it may have another name since the reboot, or have been removed
+        is_gone = (
+            measured.PORT in look.has and kind == "port_down" and (measured.PORT, device) not in look.subjects
+        )
+        if name in found:
+            looks = 0
+        elif is_gone or _shows_end(name, subjects):
+            looks += 1
+        is_told = standing.get(name, [0])[0] >= rule_of(kind).after
+        if not is_told and looks < rule_of(kind).gone and _is_asked(name, look):
+            after[name] = looks
+    return after
 
 
 def _counted(
-    standing: dict[str, list[int]], found: Mapping[str, Found], known: set[str], look: Look
+    standing: Mapping[str, list[int]],
+    found: Mapping[str, Found],
+    subjects: Subjects,
+    look: Look,
 ) -> tuple[list[Found], list[tuple[str, str]], dict[str, list[int]]]:
     """(new signs, what is over, what stands now). What could not be looked at stays as it was."""
     told, over, after = [], [], {}
@@ -141,7 +254,7 @@ def _counted(
         kind, _, device = name.partition(" ")
         if name in found:
             continue
-        if device not in known and not (kind == "run_left" and measured.RUN in look.has):
+        if not _shows_end(name, subjects) and not (kind == "run_left" and measured.RUN in look.has):
             after[name] = [looks, missing]
         elif looks >= rule_of(kind).after and missing + 1 < rule_of(kind).gone:
             after[name] = [looks, missing + 1]
@@ -155,14 +268,13 @@ def _vanished(before: Mapping[str, Numbers], look: Look) -> dict[tuple[str, str]
     found: dict[tuple[str, str], Numbers] = {}
     for name, numbers in before.items():
         kind, _, device = name.partition(" ")
-        if kind in look.has and (kind, device) not in look.subjects and numbers.get("up"):
-            found[kind, device] = {"up": 0}
+        seen = any((each, device) in look.subjects for each in (measured.PORT, measured.CARD))
+        if kind in look.has and not seen and numbers.get("up"):
+            found[kind, device] = {"gone": 1}
     return found
 
 
-def _remembered(
-    before: Mapping[str, Numbers], subjects: Mapping[tuple[str, str], Numbers]
-) -> dict[str, Numbers]:
+def _remembered(before: Mapping[str, Numbers], subjects: Subjects) -> dict[str, Numbers]:
     after = dict(before)
     for (kind, device), numbers in subjects.items():
         if kind not in _COUNTERS:
@@ -175,162 +287,3 @@ def _remembered(
         after.pop(f"{kind} {device}", None)  # behind those that were not seen
         after[f"{kind} {device}"] = known
     return dict(list(after.items())[-_MOST_KNOWN:])
-
-
-# --- the states of each kind of subject -----------------------------------------------------------
-
-States = Iterator[tuple[str, str]]
-
-
-def _of_gpu(device: str, now: Numbers, before: Numbers, log_is_read: bool) -> States:
-    who = f"NVML, GPU {device}"
-    if now.get("lost"):
-        yield "gpu_lost", f"{who}: the GPU is lost (NVML_ERROR_GPU_IS_LOST)"
-        return
-    if now.get("reset"):
-        yield "gpu_needs_reset", f"{who}: the GPU requires a reset (NVML_ERROR_RESET_REQUIRED)"
-        return
-    if _rose("ecc_volatile", now, before) or _rose("ecc_aggregate", now, before):
-        kind = "ecc_uncorrected" if log_is_read else "ecc_unexplained"
-        counted = f"{_change('ecc_volatile', now, before)} since the driver was loaded"
-        yield (
-            kind,
-            f"{who}: uncorrected memory errors {counted}, {_change('ecc_aggregate', now, before)} in all",
-        )
-    yield from _of_memory(who, now)
-    yield from _of_clocks(who, now)
-    yield from _of_bus(who, now)
-
-
-def _of_memory(who: str, now: Numbers) -> States:
-    remapped = (
-        f"{now.get('rows_corrected', 0):g} rows remapped after corrected errors, "
-        f"{now.get('rows_uncorrected', 0):g} after others"
-    )
-    if now.get("rows_failed"):
-        yield "rows_failed", f"{who}: row remapping has failed ({remapped})"
-    if now.get("rows_pending"):
-        yield "rows_pending", f"{who}: a row waits for a reset to be remapped ({remapped})"
-    if now.get("pages", 0) >= _MOST_PAGES:
-        yield "pages_full", f"{who}: {now['pages']:g} retired pages of {_MOST_PAGES} at most"
-    if now.get("pages_pending"):
-        yield "rows_pending", f"{who}: a page waits for a reset to be retired ({now.get('pages', 0):g} are)"
-    used, total = now.get("memory_used", 0), now.get("memory_total", 0)
-    if used > max(_HELD_BYTES, total / 20) and now.get("processes") == 0:
-        yield (
-            "gpu_memory_held",
-            f"{who}: {_gib(used)} of {_gib(total)} of memory in use, and no process uses the GPU",
-        )
-
-
-def _of_clocks(who: str, now: Numbers) -> States:
-    reasons = int(now.get("throttle", 0))
-    said = f"(clocks event reasons {reasons:#x})"
-    if reasons & _THERMAL:
-        yield "gpu_hot", f"{who}: its clocks are slowed down by heat {said}"
-    if reasons & _BRAKE:
-        yield "gpu_power_brake", f"{who}: its clocks are slowed down by the power supply's brake {said}"
-    if reasons & (_SLOWDOWN | _THERMAL | _BRAKE) == _SLOWDOWN:
-        yield "gpu_slowed", f"{who}: its hardware slows the clocks down {said}"
-
-
-def _of_bus(who: str, now: Numbers) -> States:
-    width, most = now.get("width", 0), now.get("width_most", 0)
-    if 0 < width < most:
-        yield "pcie_narrow", f"{who}: PCI Express width x{width:g} of x{most:g}"
-    generation, newest = now.get("generation", 0), now.get("generation_most", 0)
-    # an idle GPU saves power with a slower link
-    if 0 < generation < newest and now.get("pstate") == 0 and now.get("busy", 0) >= _BUSY_PERCENT:
-        yield "pcie_slow", f"{who}: PCI Express generation {generation:g} of {newest:g} while it is busy"
-
-
-def _of_port(device: str, now: Numbers, before: Numbers, _: bool) -> States:
-    who = f"InfiniBand port {device}"
-    if before.get("up") and now.get("up") == 0:
-        yield "port_down", f"{who}: it is down, and it was active before"
-    if now.get("up") and 0 < now.get("rate", 0) < before.get("rate", 0):
-        yield "port_slow", f"{who}: {now['rate']:g} Gbit/s, and it had {before['rate']:g} before"
-    if _rose("link_downed", now, before):
-        yield "port_flaps", f"{who}: link_downed {_change('link_downed', now, before)}"
-    if _rose("symbol_error", now, before, by=_SYMBOL_ERRORS):
-        yield "port_errors", f"{who}: symbol_error {_change('symbol_error', now, before)}"
-
-
-def _of_card(device: str, now: Numbers, before: Numbers, _: bool) -> States:
-    who = f"Network card {device}"
-    if before.get("up") and now.get("up") == 0:
-        yield "card_down", f"{who}: it is down, and it was up before"
-    if now.get("up") and 0 < now.get("rate", 0) < before.get("rate", 0):
-        yield "card_slow", f"{who}: {now['rate']:g} Mbit/s, and it had {before['rate']:g} before"
-    if _rose("carrier_changes", now, before):
-        yield "card_flaps", f"{who}: carrier_changes {_change('carrier_changes', now, before)}"
-
-
-def _of_folder(device: str, now: Numbers, _: Numbers, __: bool, *, whose: str = "folder") -> States:
-    if now.get("late"):
-        yield f"{whose}_hangs", f"{device}: no answer for {now['late']:.0f} s"
-    if now.get("read_only"):
-        yield f"{whose}_read_only", f"{device}: it can only be read"
-    if now.get("total") and now.get("free", LEAST_FREE_BYTES) < LEAST_FREE_BYTES and not now.get("read_only"):
-        yield "disk_full", f"{device}: {_gib(now['free'])} of {_gib(now['total'])} are free"
-
-
-def _of_storage(device: str, now: Numbers, before: Numbers, log_is_read: bool) -> States:
-    return _of_folder(device, now, before, log_is_read, whose="storage")
-
-
-def _of_driver(_: str, now: Numbers, __: Numbers, ___: bool) -> States:
-    if now.get("late"):
-        yield "driver_hangs", f"NVML: no answer for {now['late']:.0f} s"
-
-
-def _of_clock(_: str, now: Numbers, __: Numbers, ___: bool) -> States:
-    for word in ("ahead", "behind"):
-        if now.get(word, 0) > _CLOCK_SECONDS:
-            yield (
-                "clock_off",
-                f"Clock: {now[word]:.1f} s {'ahead of' if word == 'ahead' else word} the server's",
-            )
-
-
-def _of_run(device: str, now: Numbers, _: Numbers, __: bool) -> States:
-    count = now["processes"]
-    yield "run_left", f"{count:g} process{'es' * (count != 1)} of the run {device}, which has ended"
-
-
-def _of_shm(_: str, now: Numbers, __: Numbers, ___: bool) -> States:
-    used, total, left = (now.get(name, 0) for name in ("used", "total", "left"))
-    if used > _SHM_FULL * total and left > _SHM_LEFT * total > 0:
-        yield (
-            "shm_left",
-            (
-                f"/dev/shm: {_gib(used)} of {_gib(total)} in use, {_gib(left)} by {now.get('files', 0):g} files of "
-                "PyTorch whose processes have ended"
-            ),
-        )
-
-
-_STATES: dict[str, Callable[[str, Numbers, Numbers, bool], States]] = {
-    measured.GPU: _of_gpu,
-    measured.PORT: _of_port,
-    measured.CARD: _of_card,
-    measured.FOLDER: _of_folder,
-    measured.STORAGE: _of_storage,
-    measured.DRIVER: _of_driver,
-    measured.CLOCK: _of_clock,
-    measured.RUN: _of_run,
-    measured.SHM: _of_shm,
-}
-
-
-def _rose(name: str, now: Numbers, before: Numbers, by: float = 1) -> bool:
-    """A counter that was not known before has risen by nothing."""
-    return name in now and name in before and now[name] >= before[name] + by
-
-
-def _change(name: str, now: Numbers, before: Numbers) -> str:
-    return f"{before.get(name, 0):.0f} -> {now.get(name, 0):.0f}"
-
-
-def _gib(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB"

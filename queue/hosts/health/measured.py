@@ -36,6 +36,7 @@ _OF_GPUS = (
 _OF_PORTS = ("rate", "link_downed", "symbol_error")
 _OF_CARDS = ("rate", "carrier_changes")
 _OF_FOLDERS = ("free", "total", "read_only", "late")
+_INFINIBAND = "InfiniBand"
 _OF_SHM = ("used", "total", "left", "files")
 _UP, _DOWN = ("ACTIVE", "up"), ("DOWN", "down", "lowerlayerdown", "notpresent")
 
@@ -61,53 +62,91 @@ class Look:
     subjects: dict[tuple[str, str], Numbers]
     has: frozenset[str]
     denied: tuple[str, ...]
+    #: UUID of the GPU at a PCI address
+    gpus: dict[str, str] = field(default_factory=dict)
+    #: all that were asked about, whether they answered or not
+    folders: frozenset[str] = frozenset()
 
 
 def read(
-    told: object, asked: Asked, *, server_now: float, run_folder: str, over: Iterable[str]
+    told: object, asked: Asked, *, server_now: float, run_folder: str, over: Mapping[str, str | None]
 ) -> Look | None:
-    """The look in an answer; None if it is none. `over`: the runs that have ended, by the server's own rows."""
+    """The look in an answer; None if it is none. What could not be measured is no subject of it.
+
+    `over`: the runs that have ended, by the server's own rows, with the account of each, None for the login's.
+    """
     if not isinstance(told, dict) or not isinstance(told.get("boot"), str):
         return None
     at = _number(told.get("at"))
     if not told["boot"] or len(told["boot"]) > 64 or at is None:
         return None
     found: dict[tuple[str, str], Numbers] = {}
+    gpus = {asked.gpus[uuid][:_LONGEST]: uuid for uuid, _ in _rows(told.get("gpus")) if uuid in asked.gpus}
     for uuid, numbers in _rows(told.get("gpus")):
         if uuid in asked.gpus:
             found[GPU, asked.gpus[uuid][:_LONGEST]] = _numbers(numbers, _OF_GPUS)
-    for kind, names, key in ((PORT, _OF_PORTS, "ports"), (CARD, _OF_CARDS, "cards")):
-        for name, numbers in _rows(told.get(key)):
-            if _NAME.fullmatch(name):
-                found[kind, name] = {**_numbers(numbers, names), **_up(numbers)}
+    found.update(_links(told))
     for name, numbers in _rows(told.get("folders")):
         if name == RUN_FOLDER or name in asked.storage:
             path = run_folder if name == RUN_FOLDER else name
-            found[STORAGE, path[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
+            found[STORAGE, path[:_LONGEST]] = {**_folder(numbers), "own": path == run_folder}
         elif name in asked.folders:
-            found[FOLDER, name[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
-    found[DRIVER, "driver"] = _numbers({"late": told.get("driver_late", 0)}, ("late",))
+            found[FOLDER, name[:_LONGEST]] = _folder(numbers)
+    found[DRIVER, "driver"] = _numbers({"late": told.get("driver_late")}, ("late",))
     found[CLOCK, "clock"] = _clock(told.get("now"), server_now)
     found[SHM, "/dev/shm"] = _numbers(told.get("shm"), _OF_SHM)
-    ended = set(over)
-    for key, count in runs(told).items():
-        if key in ended:
+    for key, counted in runs(told).items():
+        if key in over and (count := counted.get(over[key] or str(told.get("account")))):
             found[RUN, key[:_LONGEST]] = {"processes": count}
+    links = (PORT, CARD)  # those are there, whatever they tell
+    found = {each: numbers for each, numbers in found.items() if each[0] in links or numbers.keys() - {"own"}}
     has = {
         kind
-        for kind, key in ((PORT, "ports"), (CARD, "cards"), (RUN, "runs"))
-        if isinstance(told.get(key), dict)
+        for kind, keys in ((PORT, ("ports",)), (CARD, ("ports", "cards")), (RUN, ("runs",)))
+        if all(isinstance(told.get(key), dict) for key in keys)
     }
-    return Look(printable(told["boot"]), int(at), found, frozenset(has), _denied(told.get("denied")))
+    folders = frozenset(name[:_LONGEST] for name in (run_folder, *asked.storage, *asked.folders))
+    denied = _denied(told.get("denied"))
+    return Look(printable(told["boot"]), int(at), found, frozenset(has), denied, gpus, folders)
 
 
-def runs(told: object) -> dict[str, float]:
-    """How many processes of each run the host has, by run key."""
+def runs(told: object) -> dict[str, dict[str, float]]:
+    """How many processes each account has with the marker of a run, by run key."""
     counted = told.get("runs") if isinstance(told, dict) else None
-    if not isinstance(counted, dict):
+    return {
+        key: {name: number for name, count in list(each.items())[:MOST] if (number := _number(count))}
+        for key, each in _rows(counted)
+        if is_run_key(key)
+    }
+
+
+def _links(told: Mapping[str, Any]) -> dict[tuple[str, str], Numbers]:
+    """A port of another layer than InfiniBand is a network card: its state is told, and takes nothing out of use."""
+    found: dict[tuple[str, str], Numbers] = {}
+    for key, names in (("cards", _OF_CARDS), ("ports", _OF_PORTS)):
+        for name, row in _rows(told.get(key)):
+            numbers = {**_numbers(row, names), **_up(row)}
+            if key == "ports" and row.get("layer") == _INFINIBAND:
+                kind = PORT
+            else:
+                kind = CARD
+                numbers.pop("link_downed", None)
+                numbers.pop("symbol_error", None)
+                if key == "ports" and "rate" in numbers:
+                    numbers["rate"] *= 1000
+            if _NAME.fullmatch(name):
+                found[kind, name] = numbers
+    return found
+
+
+def _folder(row: Mapping[str, Any]) -> Numbers:
+    """Nothing of one that is not there, or fails otherwise: it was not looked at."""
+    numbers = _numbers(row, _OF_FOLDERS)
+    if "late" in numbers:
+        return {"late": numbers["late"]}
+    if not numbers.keys() >= {"free", "total", "read_only"}:
         return {}
-    rows = list(counted.items())[:MOST]
-    return {key: number for key, count in rows if is_run_key(key) and (number := _number(count))}
+    return {**numbers, "writable": int(not numbers["read_only"])}
 
 
 def printable(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Case, F, When
+from django.utils import timezone
 
 from hosts.health import faults, measured, verdicts
 from hosts.health.faults import Found
@@ -66,18 +67,36 @@ def compare(host_id: uuid.UUID, look: Look) -> None:
     host = Host.objects.select_for_update(no_key=True).filter(pk=host_id).first()
     if host is None:
         return
-    log_is_read, is_out = bool(host.kernel_log.get("source")), bool(host.quarantine)
-    step = faults.step(host.condition, look, log_is_read=log_is_read, is_out=is_out)
+    use = _use(host) if host.condition.get("boot") != look.boot else faults.Use()
+    step = faults.step(host.condition, look, log_is_read=bool(host.kernel_log.get("source")), use=use)
     if step.kept != host.condition:
         host.condition = step.kept
         host.save(update_fields=["condition"])
     for kind, device in step.over:
+        if not verdicts.heals(kind):  # it waits for a person, or for room in its pool
+            continue
         HostSign.objects.filter(host=host, kind=kind, device=device, settled=False).update(
             settled=True, done="It was over before anything was done."
         )
     if step.told:
         by_device = slots_by_device(host)
         _keep(host, [_measured(host, look, each, by_device.get(each.device, ())) for each in step.told])
+
+
+def _use(host: Host) -> faults.Use:
+    """What is out of use in the boot that was looked at last."""
+    out = {slot.pk for slot in host.slots.exclude(quarantine={})}
+    devices = [device for device, slots in slots_by_device(host).items() if out & {slot.pk for slot in slots}]
+    waits: set[tuple[str, str]] = set()
+    if not is_overruled(host):
+        open_ones = HostSign.objects.filter(host=host, boot_id=host.condition.get("boot", ""), settled=False)
+        waits = set(open_ones.values_list("kind", "device"))
+    return faults.Use(bool(host.quarantine), frozenset(devices), frozenset(waits))
+
+
+def is_overruled(row: Host | Slot) -> bool:
+    """Whether a person has decided that it stays in use, and that still holds."""
+    return bool(row.overruled) and datetime.fromisoformat(row.overruled["until"]) > timezone.now()
 
 
 @transaction.atomic

@@ -218,7 +218,7 @@ _OTHERS: dict[str, Verdict] = {
 }  # fmt: skip
 
 _CABLE = "If it stays so, check cable and port."
-#: what a host measures of itself (`hosts.health.faults`)
+#: what a host measures of itself (`hosts.health.states`)
 _OTHERS.update({
     "gpu_needs_reset": _reset("The driver cannot use the GPU before it is reset."),
     "ecc_uncorrected": _nothing(
@@ -258,10 +258,12 @@ _OTHERS.update({
     "port_down": Verdict(
         Action.VENDOR, "An InfiniBand port is down.", Scope.HOST, advice="Check cable and switch.", heals=True
     ),
+    "port_gone": Verdict(Action.VENDOR, "An InfiniBand port is not there any more.", advice="Check the card."),
     "port_slow": Verdict(Action.VENDOR, "An InfiniBand port is slower than it was.", advice="Check its cable."),
     "port_flaps": _nothing("An InfiniBand link went down and came back.", "If it comes often, check the cable."),
     "port_errors": Verdict(Action.VENDOR, "An InfiniBand port receives many errors.", advice="Check its cable."),
     "card_down": _nothing("A network card has lost its link.", _CABLE),
+    "card_gone": _nothing("A network card is not there any more.", "If nobody took it away, have it looked at."),
     "card_slow": _nothing("A network card is slower than it was.", _CABLE),
     "card_flaps": _nothing("A network card lost its link or got it back.", "If it comes often, check the cable."),
     "storage_hangs": Verdict(
@@ -279,8 +281,11 @@ _OTHERS.update({
     "host_slow": Verdict(
         Action.VENDOR, "The host works slower than its peers.", advice="Check clocks, cooling and other programs."
     ),
-    "run_left": _nothing("Processes of a run that has ended still live.", "The server ends them."),
-    "shm_left": _nothing("Runs have left files in shared memory.", "Delete them, or data loaders may fail."),
+    "run_left": _nothing("Processes of a run that has ended still live.", "End them if nobody needs them."),
+    "shm_left": _nothing(
+        "Shared memory is filling up with files that nothing seems to use.",
+        "Delete those that no process has open, or data loaders may fail.",
+    ),
 })  # fmt: skip
 
 
