@@ -314,7 +314,7 @@ class Cluster:
             except remote.RemoteError as error:
                 log.info("runs of job %s in pool %s: %s", job.id, self.pool.name, error)
                 continue
-            if all(answer.get(key, {"state": "absent"}).get("state") == "absent" for key in keys):
+            if all(answer.get(key, {}).get("state") == "absent" for key in keys):
                 del asked[job]
             elif (row := out[job]) is not None:
                 feeding.take_back(
@@ -323,17 +323,21 @@ class Cluster:
         return [job.id for job in out if job not in asked]
 
     def _runs_in(self, job: Job, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What there is of these runs where the job has its nodes. Raises RemoteError."""
+        """What there is of these runs where the job has its nodes; of some it may not be known. Raises RemoteError.
+
+        `keys`: in Slurm's order of the nodes.
+        """
         request: dict[str, Any] = {"runs": keys}
         if self.settings.folder_is_shared:
             request["elsewhere"] = keys
             answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
         else:
             known, names = slurm_nodes.of_pool(self.pool), texts.nodes(job.nodelist)
-            if not names or not known.keys() >= set(names):
+            if len(names) != len(keys) or not known.keys() >= set(names):
                 raise remote.RemoteError(f"Its nodes {job.nodelist} are not all known.")
             nodes = [known[name] for name in names]
-            answer = slurm_node.verb(self.login, job.id, nodes, "status", request)
+            own = {name: {key: None} for name, key in zip(names, keys, strict=True)}
+            answer = slurm_node.verb(self.login, job.id, nodes, "status", {"of_node": own})
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
 
