@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dispatch.ssh import remote, slurm_login, slurm_node
+from dispatch.ssh import remote, slurm_login, slurm_node, tunnel
 from dispatch.ssh.contact_errors import Unreachable, VerbFailed
 from dispatch.ssh.slurm_login import SlurmRefused
 from hosts.models import Host
+from tests.rig.rows import make_gang
 from tests.rig.world import make_host
 
 pytestmark = pytest.mark.django_db
@@ -100,3 +101,25 @@ def test_errors_of_nodes_are_those_of_the_verb(login: Login) -> None:
     with pytest.raises(VerbFailed, match="0 of the 2 nodes") as failed:
         login.ask('0: {"begun": 1}\n1: noise')
     assert failed.value.delivered
+
+
+def test_runs_that_could_not_be_told_of_a_new_url_are_told_later(
+    login: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [member] = make_gang()
+    host = member.host
+    Host.objects.filter(pk=host.pk).update(server_url="http://new", told_url="http://old")
+    answers: list[Any] = [Unreachable("It is silent."), {}]
+    told: list[Any] = []
+
+    def verb(at: Host, name: str, request: dict[str, Any]) -> Any:
+        told.append((name, request["runs"], request["server"]["urls"][0]))
+        if isinstance(answer := answers.pop(0), Unreachable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(remote, "verb", verb)
+    for left in (True, False, False):
+        tunnel.tell_untold(host.pk)
+        assert tunnel.untold().filter(pk=host.pk).exists() == left
+    assert told == [("server", [member.run_key], "http://new")] * 2
