@@ -87,6 +87,8 @@ class Cluster:
         self.pool = pool
         self.login = login
         self.settings = SlurmSettings.of(pool.slurm)
+        #: attempts whose members still have to be told of a stop
+        self._stops: set[str] = set()
 
     def rows(self) -> list[FedJob]:
         return list(feeding.open_jobs(self.pool.pk).select_related("task", "allocation").order_by("pk"))
@@ -111,10 +113,14 @@ class Cluster:
         for row in over.values():
             with going_on(f"the end of the Slurm job of {row.attempt}"):
                 self._over_unbegun(row)
+        self._stops = set()
         self._look_at_runs(feeding.of_allocations(self.pool.pk), over, asked)
         self._forget()
         if jobs:
             self._take_out(jobs, over)
+        for attempt in sorted(self._stops):  # at last: nodes that do not answer take their time
+            with going_on(f"the stop of {attempt}"):
+                stop.stop(attempt)
 
     @property
     def _account(self) -> str:
@@ -269,7 +275,7 @@ class Cluster:
             if run.get("preempt"):
                 leaving.asked_by_slurm(member.allocation_id)
             if member.allocation.stop_kind:
-                stop.stop(member.allocation_id)
+                self._stops.add(member.allocation_id)
 
     # --- taking out -------------------------------------------------------------------------------
 
