@@ -116,9 +116,7 @@ class Pool:
                     continue
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:
-                    raise SshBusy(
-                        f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions."
-                    ) from error
+                    raise _no_session(endpoint, error) from error
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(
                     f"The link to {endpoint} broke before the answer came: {error}.", delivered=True
@@ -216,7 +214,7 @@ class Pool:
         passing = None
         if by is not None:
             try:
-                passing = await relay.start(link.connection, by, listener.get_port())
+                passing = await self._relay(endpoint, link, by, listener.get_port())
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
             finally:
@@ -224,6 +222,20 @@ class Pool:
                     listener.close()
         link.forwards += 1
         return Forward(link, listener, by.address if by else LOOPBACK, passing)
+
+    async def _relay(self, endpoint: Endpoint, link: Link, by: Relay, port: int) -> relay.Running:
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        while True:
+            try:
+                return await relay.start(link.connection, by, port)
+            except asyncssh.ChannelOpenError as error:
+                if not link.alive:
+                    raise
+                if not link.channels.close_idle():  # an sshd that allows few sessions
+                    link.sessions.refused()
+                if time.monotonic() > give_up_at:
+                    raise _no_session(endpoint, error) from error
+            await asyncio.sleep(random.uniform(0.02, 0.25))
 
     async def reach(self, endpoint: Endpoint, port: int, address: str) -> socket.socket:
         """A connection from the host to a port of an address, as one end of a pair of sockets."""
@@ -273,6 +285,10 @@ class Pool:
                 if not link.alive or (idle and endpoint not in jumps):
                     del self._links[endpoint]
                     link.connection.close()
+
+
+def _no_session(endpoint: Endpoint, error: asyncssh.ChannelOpenError) -> SshBusy:
+    return SshBusy(f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions.")
 
 
 class _NotBegun(Unreachable):
