@@ -108,7 +108,9 @@ def test_runs_that_could_not_be_told_of_a_new_url_are_told_later(
 ) -> None:
     [member] = make_gang()
     host = member.host
-    Host.objects.filter(pk=host.pk).update(server_url="http://new", told_url="http://old")
+    Host.objects.filter(pk=host.pk).update(
+        admission=Host.Admission.READY, server_url="http://new", told_url="http://old"
+    )
     answers: list[Any] = [Unreachable("It is silent."), {}]
     told: list[Any] = []
 

@@ -182,7 +182,17 @@ def attend_apart(python: str, workdir: str, attempt: str, seconds: float) -> tup
 def ask_to_save_apart(python: str, workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:
     """What leaves the order in the folders of all runs of the job, each on its node."""
     line = _ON_NODE.format(ours=SHELL, before='[ -e "$run/program" ] || exit 0; ')
-    step = ("srun", "--overlap", "--ntasks-per-node=1", "--input=none", "/bin/sh", "-c", line)
+    step = (
+        "srun",
+        "--overlap",
+        "--gres=none",
+        "--mem=0",
+        "--ntasks-per-node=1",
+        "--input=none",
+        "/bin/sh",
+        "-c",
+        line,
+    )
     return (*step, "save", python, f"{workdir}/runs", attempt, "ask_to_save", workdir, attempt, str(nodes))
 
 

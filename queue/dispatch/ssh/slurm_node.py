@@ -25,7 +25,7 @@ from trainmaster.bundle import host_command, installer_command
 from trainmaster.own_folders import SHELL
 
 #: of the words of srun: the step takes what the job has, and waits for no other step of it
-_SHARED = ("--overlap", "--mem=0", "--quiet", "--chdir=/", "--kill-on-bad-exit=0", "--label")
+_SHARED = ("--overlap", "--gres=none", "--mem=0", "--quiet", "--chdir=/", "--kill-on-bad-exit=0", "--label")
 _TIMEOUT_SECONDS = 60.0
 _BEGUN = {"begun": 1}
 #: (number of the task, what it printed) in a line of srun, which ends each after 1,024 bytes and mixes those of nodes
