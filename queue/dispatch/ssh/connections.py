@@ -32,6 +32,7 @@ from dispatch.ssh.ssh_session import (
     Link,
     carry,
     execute,
+    no_session,
     pair,
     refusal,
 )
@@ -116,7 +117,7 @@ class Pool:
                     continue
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:
-                    raise _no_session(endpoint, error) from error
+                    raise no_session(str(endpoint), error) from error
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(
                     f"The link to {endpoint} broke before the answer came: {error}.", delivered=True
@@ -234,7 +235,7 @@ class Pool:
                 if not link.channels.close_idle():  # an sshd that allows few sessions
                     link.sessions.refused()
                 if time.monotonic() > give_up_at:
-                    raise _no_session(endpoint, error) from error
+                    raise no_session(str(endpoint), error) from error
             await asyncio.sleep(random.uniform(0.02, 0.25))
 
     async def reach(self, endpoint: Endpoint, port: int, address: str) -> socket.socket:
@@ -270,8 +271,7 @@ class Pool:
 
     def forget(self, endpoint: Endpoint) -> None:
         """Close the connection to this endpoint, if there is one."""
-        link = self._links.pop(endpoint, None)
-        if link:
+        if link := self._links.pop(endpoint, None):
             link.connection.abort()
 
     async def reap(self) -> None:
@@ -285,10 +285,6 @@ class Pool:
                 if not link.alive or (idle and endpoint not in jumps):
                     del self._links[endpoint]
                     link.connection.close()
-
-
-def _no_session(endpoint: Endpoint, error: asyncssh.ChannelOpenError) -> SshBusy:
-    return SshBusy(f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions.")
 
 
 class _NotBegun(Unreachable):
