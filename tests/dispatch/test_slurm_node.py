@@ -115,7 +115,7 @@ def test_runs_that_could_not_be_told_of_a_new_url_are_told_later(
     told: list[Any] = []
 
     def verb(at: Host, name: str, request: dict[str, Any]) -> Any:
-        told.append((name, request["runs"], request["server"]["urls"][0]))
+        told.append((name, request["runs"], "http://new" in request["server"]["urls"]))
         if isinstance(answer := answers.pop(0), Unreachable):
             raise answer
         return answer
@@ -124,4 +124,4 @@ def test_runs_that_could_not_be_told_of_a_new_url_are_told_later(
     for left in (True, False, False):
         tunnel.tell_untold(host.pk)
         assert tunnel.untold().filter(pk=host.pk).exists() == left
-    assert told == [("server", [member.run_key], "http://new")] * 2
+    assert told == [("server", [member.run_key], True)] * 2
