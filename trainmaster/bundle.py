@@ -28,15 +28,23 @@ class Bundle(NamedTuple):
 
 
 # Run on the host as `<python> -c INSTALLER <workdir> <sha256>` with the archive on stdin; Python 3.8 or newer.
-# It says `{"bundle": path}`. Renaming a folder onto one that is there fails, and then that one is as good.
-INSTALLER = """
-import io, json, os, pathlib, shutil, sys, tarfile, uuid
+# It says `{"bundle": path}`. Renaming a folder onto one that is there fails, and then that one is as good, unless
+# another account made it.
+_OWN_FOLDERS = (_PACKAGE / "own_folders.py").read_text(encoding="utf-8")
+_INSTALL = """
+import io, json, pathlib, shutil, sys, tarfile, uuid
 work, name = pathlib.Path(sys.argv[1]).expanduser().absolute(), sys.argv[2]
 target = work / "bundle" / name
 archive = sys.stdin.buffer.read()
 os.umask(0o022)
+def check():
+    for place in (work, work / "runs", work / "bundle", target):
+        if refusal(str(place)):
+            sys.exit(refusal(str(place)))
+check()
 if not target.is_dir():
     target.parent.mkdir(parents=True, exist_ok=True)
+    check()
     new = target.parent / ("." + uuid.uuid4().hex)
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
@@ -47,8 +55,10 @@ if not target.is_dir():
             raise
     finally:
         shutil.rmtree(str(new), ignore_errors=True)
+    check()
 print(json.dumps({"bundle": str(target)}))
 """.strip()
+INSTALLER = f"{_OWN_FOLDERS}\n\n{_INSTALL}"
 
 
 def installer_command(python: str, workdir: str, sha256: str) -> List[str]:

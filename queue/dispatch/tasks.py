@@ -131,7 +131,7 @@ def sweep() -> None:
     """
     if services.unused().exists():
         wake("dispatch.tasks.stop_unused")
-    if tunnel.wanted().exists():
+    if tunnel.is_needed():
         wake("dispatch.host_tasks.keep_tunnels")
     with alone("sweep", every=settings.SWEEP_SECONDS * 0.75) as mine:
         if mine is None:

@@ -280,6 +280,8 @@ class Host(models.Model):
     #: "url", "seen" or "tunnel", and the URL that runners there use
     server_route = models.CharField(max_length=8, blank=True)
     server_url = models.CharField(max_length=255, blank=True)
+    #: the URL that the runs there have been told; another one while they still have to be
+    told_url = models.CharField(max_length=255, blank=True, default="")
     clock_skew_seconds = models.FloatField(null=True)
     registered_at = models.DateTimeField(auto_now_add=True)
     added_by = models.CharField(max_length=150, blank=True)

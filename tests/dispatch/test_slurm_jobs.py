@@ -108,6 +108,14 @@ def test_a_node_with_a_folder_of_its_own_waits_for_its_program(tmp_path: Path) -
     words = on_node(slurm_jobs.attend_apart(str(python), str(tmp_path), "7.x.1", 60)).splitlines()
     assert words == ["-S", "-E", f"{run}/program", "attend", str(tmp_path), "7.x.1", "60"]
     assert on_node(save).splitlines()[2:] == [f"{run}/program", "ask_to_save", str(tmp_path), "7.x.1", "4"]
+    if os.getuid() == 0:
+        for place in (run, run.parent, tmp_path):  # a stranger's program, where everybody may write
+            os.chown(place, 65534, -1)
+            assert on_node(save) == ""
+            os.chown(place, 0, -1)
+    run.rename(tmp_path / "elsewhere")
+    run.symlink_to(tmp_path / "elsewhere")
+    assert on_node(save) == ""
 
 
 def test_what_jobs_print_goes_nowhere_without_a_shared_folder() -> None:

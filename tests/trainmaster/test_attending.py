@@ -14,12 +14,13 @@ import pytest
 
 from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, wait_until
 from tests.trainmaster.test_old_bundles import DAY, age, bundle
+from trainmaster.host import controlling
 from trainmaster.jsonfile import write_json
-from trainmaster.paths import RunPaths
+from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import marked
 from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner import attending
-from trainmaster.runner.state import read_exit
+from trainmaster.runner.state import read_exit, read_server
 
 SAVES = """
 import pathlib, time, os
@@ -111,6 +112,32 @@ def test_the_script_of_the_job_asks_the_run_to_save(node: Node) -> None:
     words = [str(node.host.workdir.root), node.spec["allocation_id"], "1"]
     subprocess.run([*program, "ask_to_save", *words], check=True)
     assert task.wait(60) == 0 and node.status()["preempt"]
+
+
+@pytest.mark.parametrize("refused", [None, "The attempt is over."])
+def test_a_node_keeps_what_the_server_would_not_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: str | None
+) -> None:
+    paths = RunPaths(tmp_path / "runs" / "7.x.1.0")
+    paths.spool.mkdir(parents=True)
+    write_json(paths.ticket, {"job_id": "7", "own_folder": True})
+    write_json(paths.shipped, {"offset": 1, "finished": True, "refused": refused})
+    for name, answer in {"_came": True, "_start": 1, "_look_after": None}.items():
+        monkeypatch.setattr(attending, name, lambda *_, answer=answer: answer)
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert attending.attend(paths, 1) == 1
+    signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    assert paths.root.exists() == (refused is not None)
+
+
+def test_an_address_that_comes_late_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    workdir = Workdir(tmp_path)
+    paths = workdir.run("7.x.1.0")
+    paths.root.mkdir(parents=True)
+    for told_at, url in [(1000.0, "new"), (940.0, "new"), (1001.0, "newer"), (100.0, "clock set back")]:
+        order = {"urls": ["late" if told_at == 940.0 else url], "told_at": told_at}
+        controlling.server({"runs": [paths.key], "server": order}, workdir)
+        assert read_server(paths)["urls"] == [url], (told_at, url)
 
 
 @pytest.mark.parametrize("way", ["signal", "folder"])

@@ -16,10 +16,28 @@ from trainmaster.paths import RunPaths
 from trainmaster.runner.slurm_gpus import given
 from trainmaster.runner.state import read_spec
 
-#: of a node with four GPUs, in the form of trainmaster.host.nvidia
-SEEN = [{"index": number, "uuid": f"GPU-{name}", "mig": []} for number, name in enumerate("abcd")]
-SMI = """#!/bin/sh
-for number in 0 1 2 3; do echo "$number, GPU-$number, A100, 81920, 550.1, 00000000:0$number:00.0"; done
+#: of a node with four GPUs, in the form of trainmaster.host.nvidia; its library counts them from the other end
+SEEN = [
+    {"index": 3 - number, "minor": number, "uuid": f"GPU-{name}", "mig": []}
+    for number, name in enumerate("abcd")
+]
+NVML = """
+class NVMLError(Exception):
+    pass
+class Memory:
+    total = 2**30
+def refuse(*_):
+    raise NVMLError
+nvmlInit = nvmlShutdown = lambda: None
+nvmlSystemGetDriverVersion = lambda: "550.1"
+nvmlDeviceGetCount = lambda: 4
+nvmlDeviceGetHandleByIndex = lambda index: index
+nvmlDeviceGetHandleByUUID = lambda uuid: int(uuid[-1])
+nvmlDeviceGetUUID = lambda handle: f"GPU-{handle}"
+nvmlDeviceGetName = lambda handle: "A100"
+nvmlDeviceGetMemoryInfo = lambda handle: Memory
+nvmlDeviceGetPciInfo = nvmlDeviceGetMigMode = refuse
+nvmlDeviceGetMinorNumber = lambda handle: 3 - handle
 """
 
 
@@ -37,6 +55,8 @@ for number in 0 1 2 3; do echo "$number, GPU-$number, A100, 81920, 550.1, 000000
         (SEEN, {"CUDA_VISIBLE_DEVICES": "0,0"}, 2, []),
         (SEEN, {"CUDA_VISIBLE_DEVICES": "0,7"}, 2, []),
         (SEEN, {}, 2, []),
+        # without the numbers of the devices those of the library would be a guess
+        ([{**gpu, "minor": None} for gpu in SEEN], {"SLURM_STEP_GPUS": "2,3"}, 2, []),
         ([], {"CUDA_VISIBLE_DEVICES": "0"}, 1, []),
     ],
 )
@@ -47,15 +67,12 @@ def test_what_slurm_tells_names_gpus_or_nothing(
 
 
 def named(folder: Path, told: str) -> Any:
-    """The spec of a run of two GPUs after its node has named them; all that is stood in for is nvidia-smi."""
+    """The spec of a run of two GPUs after its node has named them; all that is stood in for is NVIDIA's library."""
     slots = [{"index": number, "uuid": "", "kind": "cuda"} for number in (0, 1)]
     paths = RunPaths(folder / "run")
     paths.root.mkdir(exist_ok=True)
     write_json(paths.spec, {"slots": slots, "host": {"name": "n1"}, "remarks": ["first"]})
-    (folder / "pynvml.py").write_text("raise ImportError('there is none')")
-    program = folder / "nvidia-smi"
-    program.write_text(SMI)
-    program.chmod(0o755)
+    (folder / "pynvml.py").write_text(NVML)
     code = "import sys, pathlib; from trainmaster.runner import slurm_gpus; from trainmaster.paths import RunPaths; "
     code += "slurm_gpus.name_gpus(RunPaths(pathlib.Path(sys.argv[1])))"
     environment = {
@@ -67,7 +84,7 @@ def named(folder: Path, told: str) -> Any:
 
 def test_the_spec_of_a_run_gets_the_gpus_of_its_job(tmp_path: Path) -> None:
     spec = named(tmp_path, "3,1")
-    assert [slot["uuid"] for slot in spec["slots"]] == ["GPU-3", "GPU-1"] and spec["remarks"] == ["first"]
+    assert [slot["uuid"] for slot in spec["slots"]] == ["GPU-0", "GPU-2"] and spec["remarks"] == ["first"]
 
 
 def test_a_run_whose_gpus_are_not_known_says_so_and_keeps_what_slurm_gave(tmp_path: Path) -> None:

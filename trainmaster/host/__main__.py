@@ -104,6 +104,8 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         request = json.loads(line or b"{}")
     except ValueError as error:
         raise VerbError("bad_request", f"The first line of stdin is not JSON: {error}.") from error
+    if "of_node" in request:  # a step of a Slurm job has the same stdin on all nodes
+        request["runs"] = request.pop("of_node").get(os.environ.get("SLURMD_NODENAME"), {})
     do = getattr(importlib.import_module(f"trainmaster.host.{_MODULES[verb]}"), verb)
     answer: Dict[str, Any] = do(request, stream, workdir) if verb == "launch" else do(request, workdir)
     return answer

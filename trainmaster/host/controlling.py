@@ -13,15 +13,17 @@ from trainmaster.host.condition import Asked
 from trainmaster.host.errors import VerbError, answer_each, objects_of
 from trainmaster.host.launching import check_mounted
 from trainmaster.host.measuring import measure
-from trainmaster.jsonfile import make_json, write_json
+from trainmaster.jsonfile import make_json, read_object, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, descendants, kill, marked, marker_of, of_run
 from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key, is_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL
-from trainmaster.runner.state import ShippedFile, read_exit, read_shipped, read_state
+from trainmaster.runner.state import ShippedFile, is_number, read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop, order_stop, read_stop
 
+#: by which a step of a Slurm job may outlive whoever asked for it
+_LATE_SECONDS = 300.0
 _NEEDS = 'This verb needs {"runs": {run key: {…}}}.'
 
 
@@ -276,11 +278,19 @@ def _preempt_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 def _server_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     def tell(key: str) -> Dict[str, Any]:
         paths = workdir.run(key)
-        if paths.root.is_dir():
+        if paths.root.is_dir() and not _is_older(request["server"], read_object(paths.server)):
             write_json(paths.server, request["server"])
         return {"written": paths.root.is_dir()}
 
     return answer_each(request["runs"], tell)
+
+
+def _is_older(order: Dict[str, Any], found: Dict[str, Any]) -> bool:
+    """Whether an order comes late, after a newer one. One from much before it means that the clock was set back."""
+    before, after = order.get("told_at"), found.get("told_at")
+    if not (is_number(before) and is_number(after)):
+        return False
+    return 0.0 < float(str(after)) - float(str(before)) < _LATE_SECONDS
 
 
 def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:

@@ -6,8 +6,10 @@ import contextlib
 import os
 import shutil
 import stat
+from pathlib import Path
 from typing import IO, Any, Dict, Iterator, Optional, cast
 
+from trainmaster import own_folders
 from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, check_ids, is_other, under
 from trainmaster.host.errors import VerbError
@@ -97,6 +99,7 @@ def _launch_locked(
             raise
     if ticket is not None:
         os.close(lock)
+        under(user, lambda: _check_owner(paths))
         return {"run_key": key, "state": "launched"}
     started = under(user, lambda: _start(paths, lock))["started"]
     os.close(lock)
@@ -147,10 +150,19 @@ def check_mounted(request: Dict[str, Any], workdir: Workdir) -> None:
 
 
 def make_workdir(workdir: Workdir) -> None:
+    """Raises VerbError if a folder there is another account's, which could put its own work in the place of a run's.
+
+    The owner of this very program is trusted: by sudo it has other accounts do verbs in its workdir.
+    """
     workdir.root.mkdir(mode=0o755, parents=True, exist_ok=True)
     if not workdir.runs.exists():
         workdir.runs.mkdir(mode=0o711, exist_ok=True)
         workdir.runs.chmod(0o711)
+    trusted = [Path(__file__).stat().st_uid]
+    for place in (workdir.root, workdir.bundles, workdir.runs):
+        sentence = own_folders.refusal(str(place), trusted)
+        if sentence:
+            raise VerbError("taken", sentence)
 
 
 def _prepare(
@@ -195,16 +207,21 @@ def _naming_a_full_disk(workdir: Workdir, spec: Spec) -> Iterator[None]:
 
 def _start(paths: RunPaths, lock: int) -> Dict[str, Any]:
     """Start the launcher unless one was ever started: state.json is the first thing it writes."""
-    status = paths.root.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise VerbError(
-            "taken", f"{paths.root} is not a folder owned by this run's account. Remove it manually."
-        )
+    _check_owner(paths)
     if paths.state.exists():
         return {"started": False}
     _refuse_revoked(paths)
     start_detached("keep", paths, str(lock), keep_open=(lock,))
     return {"started": True}
+
+
+def _check_owner(paths: RunPaths) -> Dict[str, Any]:
+    status = paths.root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise VerbError(
+            "taken", f"{paths.root} is not a folder owned by this run's account. Remove it manually."
+        )
+    return {}
 
 
 def _log(paths: RunPaths) -> Dict[str, Any]:

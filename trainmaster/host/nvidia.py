@@ -58,6 +58,15 @@ def handles(nvml: Any, uuids: Iterable[str]) -> Dict[str, Any]:
     return found
 
 
+def minor_numbers(nvml: Any, uuids: Iterable[str]) -> Dict[str, int]:
+    """By UUID, the N of /dev/nvidiaN, as far as the library knows it."""
+    found = {}
+    for uuid, handle in handles(nvml, uuids).items():
+        with contextlib.suppress(nvml.NVMLError):
+            found[uuid] = int(nvml.nvmlDeviceGetMinorNumber(handle))
+    return found
+
+
 class KeptOpen:
     """The library for some GPUs; it stays open, for opening it may wake a GPU up, which takes seconds."""
 

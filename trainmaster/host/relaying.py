@@ -14,6 +14,7 @@ import errno
 import ipaddress
 import json
 import os
+import resource
 import socket
 import sys
 from typing import Any, Dict, List
@@ -21,8 +22,13 @@ from typing import Any, Dict, List
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 64 * 1024
 _CONNECT_SECONDS = 10.0
-#: at the same time, from all nodes together
+#: at the same time, from all nodes together; each has two sockets
 _MOST_CONNECTIONS = 4000
+#: the part of them that one address may have: nodes may all have the same one, behind a router
+_PART_OF_ONE = 0.5
+_OTHER_FILES = 64
+#: in which whoever connects has to begin to speak
+_SILENT_SECONDS = 30.0
 #: a node that was switched off is noticed after about three minutes
 _KEEPALIVE_SECONDS = 60
 
@@ -33,7 +39,8 @@ class Relay:
     def __init__(self, address: str, port: int) -> None:
         self._address = address
         self._port = port
-        self._carrying = 0
+        self._carrying: Dict[str, int] = {}
+        self._most = _most_connections()
 
     async def run(self) -> None:
         """Raises _Refused, with a sentence."""
@@ -49,14 +56,20 @@ class Relay:
             server.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._carrying >= _MOST_CONNECTIONS:
+        peer = str((writer.get_extra_info("peername") or ("",))[0])
+        here = self._carrying.get(peer, 0)
+        if sum(self._carrying.values()) >= self._most or here >= self._most * _PART_OF_ONE:
             writer.close()
             return
-        self._carrying += 1
+        self._carrying[peer] = here + 1
         try:
             _keep_alive(writer)
+            first = await asyncio.wait_for(reader.read(_PIECE_BYTES), _SILENT_SECONDS)
+            if not first:
+                return
             opening = asyncio.open_connection(_LOOPBACK, self._port)
             theirs, ours = await asyncio.wait_for(opening, _CONNECT_SECONDS)
+            ours.write(first)
             try:
                 await _both_ways(_pass_on(reader, ours), _pass_on(theirs, writer))
             finally:
@@ -64,8 +77,23 @@ class Relay:
         except (OSError, asyncio.TimeoutError):
             pass  # the tunnel is away for a moment; whoever asked tries again
         finally:
-            self._carrying -= 1
+            self._carrying[peer] -= 1
+            if not self._carrying[peer]:
+                del self._carrying[peer]
             writer.close()
+
+
+def _most_connections() -> int:
+    """How many connections this process may have open, once it has raised its limit of open files."""
+    wanted = 2 * _MOST_CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    allowed = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
+    return max(1, (allowed - _OTHER_FILES) // 2)
 
 
 class _Refused(Exception):

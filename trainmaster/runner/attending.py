@@ -52,7 +52,8 @@ def attend(paths: RunPaths, seconds: float) -> int:
         return _NOTHING_RAN
     _look_after(paths, keeper)
     end = read_exit(paths)
-    if read_object(paths.ticket).get("own_folder") and read_shipped(paths)["finished"]:
+    shipped = read_shipped(paths)
+    if read_object(paths.ticket).get("own_folder") and shipped["finished"] and shipped["refused"] is None:
         _remove(paths)
     code = end["code"] if end else None
     return code if code is not None else 1

@@ -9,7 +9,7 @@ import os
 import threading
 from typing import Any, Dict, List, Mapping, Sequence
 
-from trainmaster.host.nvidia import find_gpus
+from trainmaster.host.nvidia import by_nvml, find_gpus, minor_numbers
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
@@ -17,7 +17,7 @@ from trainmaster.runner.state import read_spec
 
 #: for a driver that hangs: the run begins without
 _SECONDS = 30.0
-#: in which Slurm says which numbers it has given, by the numbers of the node
+#: in which Slurm says which numbers it has given: those of /dev/nvidia<number>, which may differ from the library's
 _NUMBERS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 
 
@@ -48,7 +48,7 @@ def given(gpus: Sequence[Mapping[str, Any]], environment: Mapping[str, str], cou
         return []
     if len(gpus) == count:
         return [str(gpu["uuid"]) for gpu in gpus]
-    by_number = {str(gpu["index"]): str(gpu["uuid"]) for gpu in gpus}
+    by_number = {str(gpu["minor"]): str(gpu["uuid"]) for gpu in gpus if gpu.get("minor") is not None}
     for name in _NUMBERS:
         numbers = environment.get(name, "").split(",")
         if len(set(numbers)) == count and all(number in by_number for number in numbers):
@@ -58,10 +58,16 @@ def given(gpus: Sequence[Mapping[str, Any]], environment: Mapping[str, str], cou
 
 def _seen() -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = []
-    looking = threading.Thread(target=lambda: found.extend(find_gpus()[0]), daemon=True)
+    looking = threading.Thread(target=lambda: found.extend(_numbered()), daemon=True)
     looking.start()
     looking.join(_SECONDS)
     return list(found)
+
+
+def _numbered() -> List[Dict[str, Any]]:
+    gpus, _ = find_gpus()
+    numbers = by_nvml(lambda nvml: minor_numbers(nvml, [str(gpu["uuid"]) for gpu in gpus])) or {}
+    return [{**gpu, "minor": numbers.get(str(gpu["uuid"]))} for gpu in gpus]
 
 
 def _remark(spec: Spec, count: int) -> None:

@@ -13,10 +13,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hosts.slurm.settings import SlurmSettings
+from trainmaster.own_folders import SHELL
 from trainmaster.protocol import ServerAddress
 
 #: on each node, whose program comes with the run; $1: its Python, $2: the folder of runs, $3: the attempt; then a verb
-_ON_NODE = 'run=$2/$3.$SLURM_NODEID; python=$1; shift 3; {before}exec "$python" -S -E "$run/program" "$@"'
+#: a disk of the node may be everybody's, so nothing runs from a folder that another account has made
+_ON_NODE = (
+    "runs=$2; run=$2/$3.$SLURM_NODEID; python=$1; shift 3; {before}{ours}; "
+    'ours "$runs/.." "$runs" "$run" || exit 0; exec "$python" -S -E "$run/program" "$@"'
+)
 _WAIT = """left={fifths}
 while [ ! -e "$run/program" ]; do
     [ "$left" -gt 0 ] || exit 0
@@ -167,7 +172,7 @@ def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) ->
 
 def attend_apart(python: str, workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
     """The same where each node has its own folder: it waits for the run in a shell, as there is no program yet."""
-    line = _ON_NODE.format(before=_WAIT.format(fifths=int(seconds * 5)))
+    line = _ON_NODE.format(ours=SHELL, before=_WAIT.format(fifths=int(seconds * 5)))
     runs = f"{workdir}/runs"
     return (
         "--overlap", "/bin/sh", "-c", line, "attend", python, runs, attempt, "attend", workdir, attempt, f"{seconds:g}",
@@ -176,8 +181,18 @@ def attend_apart(python: str, workdir: str, attempt: str, seconds: float) -> tup
 
 def ask_to_save_apart(python: str, workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:
     """What leaves the order in the folders of all runs of the job, each on its node."""
-    line = _ON_NODE.format(before='[ -e "$run/program" ] || exit 0; ')
-    step = ("srun", "--overlap", "--ntasks-per-node=1", "--input=none", "/bin/sh", "-c", line)
+    line = _ON_NODE.format(ours=SHELL, before='[ -e "$run/program" ] || exit 0; ')
+    step = (
+        "srun",
+        "--overlap",
+        "--gres=none",
+        "--mem=0",
+        "--ntasks-per-node=1",
+        "--input=none",
+        "/bin/sh",
+        "-c",
+        line,
+    )
     return (*step, "save", python, f"{workdir}/runs", attempt, "ask_to_save", workdir, attempt, str(nodes))
 
 

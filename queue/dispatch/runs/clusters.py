@@ -87,6 +87,8 @@ class Cluster:
         self.pool = pool
         self.login = login
         self.settings = SlurmSettings.of(pool.slurm)
+        #: attempts whose members still have to be told of a stop
+        self._stops: set[str] = set()
 
     def rows(self) -> list[FedJob]:
         return list(feeding.open_jobs(self.pool.pk).select_related("task", "allocation").order_by("pk"))
@@ -111,10 +113,14 @@ class Cluster:
         for row in over.values():
             with going_on(f"the end of the Slurm job of {row.attempt}"):
                 self._over_unbegun(row)
+        self._stops = set()
         self._look_at_runs(feeding.of_allocations(self.pool.pk), over, asked)
         self._forget()
         if jobs:
             self._take_out(jobs, over)
+        for attempt in sorted(self._stops):  # at last: nodes that do not answer take their time
+            with going_on(f"the stop of {attempt}"):
+                stop.stop(attempt)
 
     @property
     def _account(self) -> str:
@@ -269,7 +275,7 @@ class Cluster:
             if run.get("preempt"):
                 leaving.asked_by_slurm(member.allocation_id)
             if member.allocation.stop_kind:
-                stop.stop(member.allocation_id)
+                self._stops.add(member.allocation_id)
 
     # --- taking out -------------------------------------------------------------------------------
 
@@ -314,7 +320,7 @@ class Cluster:
             except remote.RemoteError as error:
                 log.info("runs of job %s in pool %s: %s", job.id, self.pool.name, error)
                 continue
-            if all(answer.get(key, {"state": "absent"}).get("state") == "absent" for key in keys):
+            if all(answer.get(key, {}).get("state") == "absent" for key in keys):
                 del asked[job]
             elif (row := out[job]) is not None:
                 feeding.take_back(
@@ -323,17 +329,21 @@ class Cluster:
         return [job.id for job in out if job not in asked]
 
     def _runs_in(self, job: Job, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What there is of these runs where the job has its nodes. Raises RemoteError."""
+        """What there is of these runs where the job has its nodes; of some it may not be known. Raises RemoteError.
+
+        `keys`: in Slurm's order of the nodes.
+        """
         request: dict[str, Any] = {"runs": keys}
         if self.settings.folder_is_shared:
             request["elsewhere"] = keys
             answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
         else:
             known, names = slurm_nodes.of_pool(self.pool), texts.nodes(job.nodelist)
-            if not names or not known.keys() >= set(names):
+            if len(names) != len(keys) or not known.keys() >= set(names):
                 raise remote.RemoteError(f"Its nodes {job.nodelist} are not all known.")
             nodes = [known[name] for name in names]
-            answer = slurm_node.verb(self.login, job.id, nodes, "status", request)
+            own = {name: {key: None} for name, key in zip(names, keys, strict=True)}
+            answer = slurm_node.verb(self.login, job.id, nodes, "status", {"of_node": own})
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
 

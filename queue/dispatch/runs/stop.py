@@ -66,7 +66,8 @@ def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
     except remote.RemoteError as error:
         log.warning("%s of %s on %s: %s", kind.lower(), allocation.pk, host.name, error)
         return
-    Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=Now())
+    finally:  # one that does not answer is not asked at every look either
+        Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=Now())
     told = [m.pk for m in members if answer.get("runs", {}).get(m.run_key, {}).get("preempting")]
     leaving.preempt_told(told)
 

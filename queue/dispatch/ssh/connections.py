@@ -32,6 +32,7 @@ from dispatch.ssh.ssh_session import (
     Link,
     carry,
     execute,
+    no_session,
     pair,
     refusal,
 )
@@ -116,9 +117,7 @@ class Pool:
                     continue
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:
-                    raise SshBusy(
-                        f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions."
-                    ) from error
+                    raise no_session(str(endpoint), error) from error
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(
                     f"The link to {endpoint} broke before the answer came: {error}.", delivered=True
@@ -216,7 +215,7 @@ class Pool:
         passing = None
         if by is not None:
             try:
-                passing = await relay.start(link.connection, by, listener.get_port())
+                passing = await self._relay(endpoint, link, by, listener.get_port())
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
             finally:
@@ -224,6 +223,20 @@ class Pool:
                     listener.close()
         link.forwards += 1
         return Forward(link, listener, by.address if by else LOOPBACK, passing)
+
+    async def _relay(self, endpoint: Endpoint, link: Link, by: Relay, port: int) -> relay.Running:
+        give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
+        while True:
+            try:
+                return await relay.start(link.connection, by, port)
+            except asyncssh.ChannelOpenError as error:
+                if not link.alive:
+                    raise
+                if not link.channels.close_idle():  # an sshd that allows few sessions
+                    link.sessions.refused()
+                if time.monotonic() > give_up_at:
+                    raise no_session(str(endpoint), error) from error
+            await asyncio.sleep(random.uniform(0.02, 0.25))
 
     async def reach(self, endpoint: Endpoint, port: int, address: str) -> socket.socket:
         """A connection from the host to a port of an address, as one end of a pair of sockets."""
@@ -258,8 +271,7 @@ class Pool:
 
     def forget(self, endpoint: Endpoint) -> None:
         """Close the connection to this endpoint, if there is one."""
-        link = self._links.pop(endpoint, None)
-        if link:
+        if link := self._links.pop(endpoint, None):
             link.connection.abort()
 
     async def reap(self) -> None:

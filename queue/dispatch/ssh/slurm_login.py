@@ -12,7 +12,7 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-from dispatch.ssh import remote
+from dispatch.ssh import connections, remote
 from dispatch.ssh.contact_errors import RemoteError
 from hosts.models import Host
 
@@ -34,12 +34,19 @@ _VARIABLES = " ".join(
         "SLURM_CLUSTERS", "SACCT_FORMAT", "SCONTROL_ALL", "SCONTROL_FUTURE",
     ]
 )  # fmt: skip
+#: srun takes options of these names from the environment, of which there are more with every version
+_OPTIONS_OF_SRUN = (
+    r"unset $(env | sed -n 's/^\(S\(LURM\|RUN\)_[A-Za-z0-9_]*\)=.*/\1/p' "
+    "| grep -vxE 'SLURM_(CONF|CONF_SERVER|JWT)') _; "
+)
+#: by which a command ends before nobody waits for it, and which it has to end in
+_KILL_SECONDS = 5.0
 _SCRIPT = (
     "command -v {program} >/dev/null 2>&1 || "
     '{{ found=$(. /etc/profile >/dev/null 2>&1 </dev/null; printf "%s\\n%s" "$PATH" "$SLURM_CONF"); '
     'PATH=$(printf "%s" "$found" | sed -n 1p):$PATH:{places}; conf=$(printf "%s" "$found" | sed -n 2p); '
     '[ -z "$conf" ] || {{ SLURM_CONF=$conf; export SLURM_CONF; }}; }}; '
-    "unset {variables}; export PATH TZ=UTC0 LC_ALL=C SLURM_TIME_FORMAT=standard; "
+    "unset {variables}; {unset_more}export PATH TZ=UTC0 LC_ALL=C SLURM_TIME_FORMAT=standard; "
     'printf "\\n%s\\n" {mark}; printf "\\n%s\\n" {mark} >&2; exec {command}'
 )
 
@@ -54,16 +61,30 @@ class SlurmRefused(RemoteError):
 
 
 def ask(
-    login: Host, words: Sequence[str], stdin: bytes = b"", *, timeout_seconds: float = TIMEOUT_SECONDS
+    login: Host,
+    words: Sequence[str],
+    stdin: bytes = b"",
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    ends: bool = False,
 ) -> tuple[str, str]:
-    """(what the command printed, what it said on stderr). Raises SlurmRefused, or RemoteError if it was not asked."""
+    """(what the command printed, what it said on stderr). Raises SlurmRefused, or RemoteError if it was not asked.
+
+    `ends`: nothing of it is left on the login node once nobody waits for the answer any more.
+    """
     mark = secrets.token_hex(8)
+    if ends:
+        seconds = connections.sending_seconds(len(stdin)) + timeout_seconds - _KILL_SECONDS
+        before: Sequence[str] = ("timeout", "-k", f"{_KILL_SECONDS:g}", f"{max(1.0, seconds):.0f}")
+    else:
+        before = ()
     script = _SCRIPT.format(
         program=shlex.quote(words[0]),
         places=_PLACES,
         variables=_VARIABLES,
         mark=mark,
-        command=shlex.join(words),
+        unset_more=_OPTIONS_OF_SRUN if words[0] == "srun" else "",
+        command=shlex.join([*before, *words]),
     )
     answer = remote.noted_shell(
         login, f"/bin/sh -c {shlex.quote(script)}", stdin, timeout_seconds=timeout_seconds

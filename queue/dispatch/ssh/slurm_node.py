@@ -7,8 +7,11 @@ account in only while its job has the nodes, and only nodes where it runs are as
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dispatch.ssh import remote, slurm_login
@@ -19,11 +22,14 @@ from jobs.fed_jobs import FedJob
 from jobs.models import Member
 from trainmaster import bounded_json
 from trainmaster.bundle import host_command, installer_command
+from trainmaster.own_folders import SHELL
 
 #: of the words of srun: the step takes what the job has, and waits for no other step of it
-_SHARED = ("--overlap", "--mem=0", "--quiet", "--chdir=/", "--kill-on-bad-exit=0")
+_SHARED = ("--overlap", "--gres=none", "--mem=0", "--quiet", "--chdir=/", "--kill-on-bad-exit=0", "--label")
 _TIMEOUT_SECONDS = 60.0
 _BEGUN = {"begun": 1}
+#: (number of the task, what it printed) in a line of srun, which ends each after 1,024 bytes and mixes those of nodes
+_PIECE = re.compile(r"^ *(\d+): (.*)$", re.MULTILINE)
 
 
 def verb(
@@ -33,12 +39,16 @@ def verb(
     """Have the verb done on all of these nodes; the answer, with the "runs" of all. Raises RemoteError.
 
     A node that lacks the current bundle gets it first. An error of srun's does not say what was done: `delivered`.
+    All nodes get the same payload, in which "of_node" says by the node's name in Slurm which "runs" are its own.
     """
     sha256, stdin = remote.current_bundle().sha256, json.dumps(payload).encode() + b"\n" + body
     if lacking := [node for node in nodes if node.bundle_sha256 != sha256]:
         _push(login, job_id, lacking)
-    python, *rest = host_command(remote.python_of(login), nodes[0].workdir, sha256, name)
-    words = [python, "-S", "-E", *rest]
+    workdir = nodes[0].workdir
+    python, *rest = host_command(remote.python_of(login), workdir, sha256, name)
+    bundles = f"{workdir.rstrip('/')}/bundle"
+    own = shlex.join([f"{workdir}/.", bundles, f"{bundles}/{sha256}"])
+    words = ["/bin/sh", "-c", f'{SHELL}; ours {own} || exit 1; exec "$@"', name, python, "-S", "-E", *rest]
     try:
         said = _step(login, job_id, nodes, words, stdin, timeout_seconds)
     except SlurmRefused as error:
@@ -46,7 +56,7 @@ def verb(
             raise Unreachable(str(error), delivered=True) from error
         Host.objects.filter(pk__in=[node.pk for node in nodes]).update(bundle_sha256="")
         raise Unreachable(f"A node has lost Trainmaster's programs, which it gets again: {error}") from error
-    return _merged(name, said)
+    return _merged(name, said, len(nodes))
 
 
 def of_runs(
@@ -69,15 +79,15 @@ def of_runs(
     answers: dict[str, Any] = {}
     failure: RemoteError | None = None
     for attempt, here in nodes.items():
-        request = {"runs": {key: runs[key] for key in here}, **(more or {})}
+        own = {node.address: {key: runs[key]} for key, node in here.items()}
+        request = {"of_node": own, **(more or {})}
         try:
             found = verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
         except RemoteError as error:
             failure = error
             continue
-        answers |= {
-            key: found[key] for key in here if key in found
-        }  # nodes of one job say nothing of another's
+        # nodes of one job say nothing of another's
+        answers |= {key: found[key] for key in here if key in found}
     if failure is not None:
         raise failure
     return {"runs": answers}
@@ -104,41 +114,47 @@ def _step(
     names = ",".join(node.address for node in nodes)
     where = (f"--nodelist={names}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}")
     srun = ["srun", f"--jobid={job_id}", *_SHARED, *where, *words]
-    return slurm_login.ask(login, srun, stdin, timeout_seconds=timeout_seconds)[0]
+    return slurm_login.ask(login, srun, stdin, timeout_seconds=timeout_seconds, ends=True)[0]
 
 
 def _lacks_bundle(said: str) -> bool:
-    """In Python's words: somebody has removed it since, so nothing was done."""
-    return "can't open file" in said or "can't find '__main__' module" in said
+    """Whether somebody has removed it since, or put another in its place, so nothing was done."""
+    return (
+        "is not a folder of this account" in said
+        or "can't open file" in said
+        or "can't find '__main__' module" in said
+    )
 
 
-def _merged(name: str, said: str) -> dict[str, Any]:
-    """One answer of those that the nodes gave, a line each. Raises VerbFailed with the first error of one."""
-    answers = [found for found in map(_object, said.splitlines()) if found and found != _BEGUN]
-    if not answers:
-        raise VerbFailed("broke", f"The verb {name} had no answer from the nodes of the job.", delivered=True)
-    runs: dict[str, Any] = {}
+def _merged(name: str, said: str, nodes: int) -> dict[str, Any]:
+    """One answer of those that the nodes gave. Raises VerbFailed with the first error of one, or if one is missing."""
+    pieces: dict[str, list[str]] = defaultdict(list)
+    for task, piece in _PIECE.findall(said):
+        pieces[task].append(piece)
+    answers = [found for found in map(_answer, pieces.values()) if found is not None]
     for answer in answers:
         if "error" in answer:
             code = str(answer["error"])
             raise VerbFailed(code, str(answer.get("message") or code), delivered=code == "broke")
+    if len(answers) < nodes:
+        sentence = f"The verb {name} had an answer from {len(answers)} of the {nodes} nodes that were asked."
+        raise VerbFailed("broke", sentence, delivered=True)
+    runs: dict[str, Any] = {}
+    for answer in answers:
         found = answer.get("runs")
-        for key, run in found.items() if isinstance(found, dict) else ():
-            if isinstance(run, dict) and (key not in runs or _has_it(run)):
-                runs[key] = run
+        runs |= (
+            {key: run for key, run in found.items() if isinstance(run, dict)}
+            if isinstance(found, dict)
+            else {}
+        )
     return {**answers[-1], "runs": runs}
 
 
-def _has_it(run: Mapping[str, Any]) -> bool:
-    """Whether this is the answer of the node that has the run, and not of another one of its job."""
-    if "state" in run:
-        return bool(run["state"] != "absent")
-    return any(run.get(name) for name in ("preempting", "stopping", "written"))
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        found = bounded_json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+def _answer(pieces: Sequence[str]) -> dict[str, Any] | None:
+    """What a node said last, of the pieces into which srun cuts a long line; None if that is not whole."""
+    for first in range(len(pieces)):
+        with suppress(ValueError):
+            found = bounded_json.loads("".join(pieces[first:]))
+            if isinstance(found, dict) and found != _BEGUN:
+                return found
+    return None

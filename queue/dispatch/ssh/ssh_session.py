@@ -17,7 +17,7 @@ from typing import cast
 import asyncssh
 from django.conf import settings
 
-from dispatch.ssh.contact_errors import Unreachable, WayRefused
+from dispatch.ssh.contact_errors import SshBusy, Unreachable, WayRefused
 from dispatch.ssh.relay import Running
 from dispatch.ssh.verb_channel import Channels, over_ssh
 
@@ -203,6 +203,11 @@ def refusal(endpoint: str, port: int, error: asyncssh.ChannelOpenError) -> Unrea
             f"{endpoint} does not forward connections to its own ports: its sshd needs AllowTcpForwarding yes or local."
         )
     return Unreachable(f"Nothing answers on port {port} of {endpoint}: {error.reason}.")
+
+
+def no_session(endpoint: str, error: asyncssh.ChannelOpenError) -> SshBusy:
+    """The sentence of an sshd that did not open a session."""
+    return SshBusy(f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions.")
 
 
 async def carry(ends: Ends, ours: socket.socket) -> None:

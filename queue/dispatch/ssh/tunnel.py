@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 import uuid
 from collections import defaultdict
 from datetime import timedelta
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
@@ -34,6 +35,7 @@ from dispatch.ssh.server_route import local_url, server_address
 from dispatch.ssh.ssh_session import LOOPBACK, Forward
 from dispatch.ssh.threads import PerProcess, ask_all
 from events.announce import announce, wake
+from events.leases import alone
 from hosts.models import Host, TunnelLease
 from hosts.slurm.settings import SlurmSettings
 from hosts.slurm_pool import tunnel_address
@@ -42,6 +44,8 @@ from jobs.models import Member
 log = logging.getLogger(__name__)
 
 ROUTE = "tunnel"
+#: at least between two tries to tell the runs of a host, of which one may not answer, where the server is
+_TELL_AGAIN_SECONDS = 60.0
 
 
 class Tunnels:
@@ -50,7 +54,6 @@ class Tunnels:
     def __init__(self) -> None:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._open: dict[uuid.UUID, Forward] = {}
-        self._untold: set[uuid.UUID] = set()
         self._locks: defaultdict[uuid.UUID, threading.Lock] = defaultdict(threading.Lock)
         self._keeper: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -66,17 +69,18 @@ class Tunnels:
         try:
             forward = self._open.get(host.pk)
             address = tunnel_address(host) or LOOPBACK
-            if forward is None or not forward.alive or forward.address != address:
+            opens = forward is None or not forward.alive or forward.address != address
+            if forward is None or opens:
                 if not self._take(host.pk):
                     return None
                 self._drop(host.pk)
                 forward = self._open[host.pk] = self._forward(host)
                 self._note(host, forward)
-            if host.pk in self._untold:
-                self._tell_runs(host)
+            self._start_keeper()
         finally:
             lock.release()
-        self._start_keeper()
+        if opens:  # what fails now is for the sweeps
+            tell_untold(host.pk)
         return _url(forward.address, forward.remote_port)
 
     def _take(self, host_id: uuid.UUID) -> bool:
@@ -110,11 +114,6 @@ class Tunnels:
         if Host.objects.filter(pk=host.pk, server_route=ROUTE).exclude(server_url=url).update(server_url=url):
             announce("hosts")
             host.server_url = url
-            self._untold.add(host.pk)
-
-    def _tell_runs(self, host: Host) -> None:
-        tell_runs(host)
-        self._untold.discard(host.pk)
 
     # --- keeping -----------------------------------------------------------------------------------
 
@@ -154,7 +153,6 @@ class Tunnels:
     def close(self, host_id: uuid.UUID) -> None:
         """Close this tunnel and let go of its lease."""
         self._drop(host_id)
-        self._untold.discard(host_id)
         TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=Now())
 
     def _drop(self, host_id: uuid.UUID) -> None:
@@ -186,13 +184,33 @@ def _relay(host: Host) -> Relay | None:
     return Relay(address, remote.relay_command(host)) if address else None
 
 
-def tell_runs(host: Host) -> None:
+def untold() -> QuerySet[Host]:
+    """Return the hosts whose runs have not been told at which URL they reach the server now."""
+    return Host.objects.filter(admission=Host.Admission.READY).exclude(server_url__in=["", F("told_url")])
+
+
+def tell_untold(host_id: uuid.UUID) -> None:
+    """Tell the runs of this host where the server is now, unless they know; the next sweep tries again what fails."""
+    host = untold().filter(pk=host_id).first()
+    if host is None:
+        return
+    try:
+        _tell_runs(host)
+    except remote.RemoteError as error:
+        log.warning(
+            "runs of %s could not be told that the server is at %s: %s", host.name, host.server_url, error
+        )
+    else:
+        Host.objects.filter(pk=host_id, server_url=host.server_url).update(told_url=host.server_url)
+
+
+def _tell_runs(host: Host) -> None:
     """Tell the runs that reach the server as this host does where it is now. Raises RemoteError."""
     at = Q(host=host)
     if host.transport == Host.Transport.LOGIN:
         at = Q(host__pool=host.pool_id, host__transport=Host.Transport.SLURM)
     members = Member.objects.filter(at, removed_at=None)
-    address = server_address(host)
+    address = {**server_address(host), "told_at": time.time()}
     if host.transport == Host.Transport.LOGIN and not SlurmSettings.of(host.pool.slurm).folder_is_shared:
         keys = dict.fromkeys(member.run_key for member in members)
         slurm_node.of_runs(host, "server", keys, {"server": address})
@@ -225,11 +243,23 @@ def wanted() -> QuerySet[Host]:
 
 
 def ensure_tunnels() -> None:
-    """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
+    """Take over tunnels that nobody keeps, and tell runs of a new URL. What fails is left for the next sweep."""
     kept = TunnelLease.objects.filter(expires_at__gt=Now()).values("host_id")
     mine = TunnelLease.objects.filter(holder=of_this_process().holder).values("host_id")
     hosts = list(wanted().filter(Q(pk__in=mine) | ~Q(pk__in=kept)))
     ask_all(_ensure, hosts, settings.HOST_PROBES_AT_ONCE)
+    ask_all(_tell_again, list(untold().values_list("pk", flat=True)), settings.HOST_PROBES_AT_ONCE)
+
+
+def _tell_again(host_id: uuid.UUID) -> None:
+    with alone(f"tell {host_id}", every=_TELL_AGAIN_SECONDS) as mine:
+        if mine is not None:
+            tell_untold(host_id)
+
+
+def is_needed() -> bool:
+    """Whether `ensure_tunnels` may have something to do."""
+    return wanted().exists() or untold().exists()
 
 
 def _ensure(host: Host) -> None:

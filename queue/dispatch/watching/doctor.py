@@ -103,6 +103,7 @@ def examine(host: Host) -> list[Check]:
     }
     report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
+    tunnel.tell_untold(host.pk)
     return report
 
 
@@ -178,12 +179,10 @@ def _ways(host: Host) -> Said | None:
 
 def _find_route(host: Host) -> Said:
     """Choose the way back and note it on the row object. Raises RemoteError."""
-    before, is_login = host.server_url, host.transport == Host.Transport.LOGIN
+    is_login = host.transport == Host.Transport.LOGIN
     found = server_route.find(host)
     if isinstance(found, server_route.Route):
         host.server_route, host.server_url = found.kind, found.url
-        if before and before != found.url:
-            tunnel.tell_runs(host)
         return "ok", f"{found.sentence}{_SAME_WAY if is_login else ''}"
     if host.transport == Host.Transport.LOCAL:
         return "fail", found.sentence
