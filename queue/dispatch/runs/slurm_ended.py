@@ -99,4 +99,6 @@ def _why(
         reason = Reason(attempt.stop_reason)
     elif not has_begun and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
         reason, sentence = Reason.LAUNCH_FAILED, f"The Slurm job {row.job_id} ended before the run began."
+        if member.last_error and not member.launched_at:  # as long as it had its nodes
+            sentence = f"{sentence.rstrip('.')}: {member.last_error}"
     return reason, sentence
