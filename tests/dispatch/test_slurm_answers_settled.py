@@ -28,7 +28,7 @@ from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
 from jobs.states import MemberState
 from shown.queue import rows, times
-from tests.rig.world import make_host, submit_experiment, trial_of
+from tests.rig.world import be_whole, make_host, submit_experiment, trial_of
 from webui.api.job_queue_rows import encode_row
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,6 +57,7 @@ class World:
         self.sent: list[Sequence[str]] = []
         self.canceled: list[str] = []
         self.refusal = self.folder_fault = ""
+        be_whole()
 
     def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
         self.asked.append(words[0])
@@ -158,7 +159,12 @@ def test_a_launch_waits_for_the_folder_and_never_counts_as_a_failed_start(
     world.jobs = [("1", "RUNNING", "n1", row.attempt)]
     world.look()
     member = Member.objects.get()
-    faults = [("away", "Read-only file system"), ("not_mounted", ""), ("disk", "The disk is full"), ("away", "")]
+    faults = [
+        ("away", "Read-only file system"),
+        ("not_mounted", ""),
+        ("disk", "The disk is full"),
+        ("away", ""),
+    ]
 
     def launched(_: Host, verb: str, *__: object, **___: object) -> dict[str, Any]:
         if verb == "status":
@@ -310,6 +316,10 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
     world.passes()
     assert len(world.sent) == 1, "they are not due"
+    assert feeding.claim_submission(FedJob.objects.get(pk=refused[0].pk))
+    feeding.try_again(world.pool.pk)
+    assert FedJob.objects.get(pk=refused[0].pk).send_after is not None, "it is being handed over"
+    FedJob.objects.filter(pk=refused[0].pk).update(sent_at=None)
     feeding.try_again(world.pool.pk)  # as at an admission, after the pool was corrected
     world.passes()
     assert [FedJob.objects.get(pk=row.pk).job_id for row in refused] == ["2", "3"]

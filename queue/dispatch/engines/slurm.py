@@ -30,7 +30,7 @@ from scheduling.forecast import Forecast
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
-#: what `launch` answers if the folder is in the way, as long as that lasts; and of these, if it may be done all the same
+#: what `launch` answers while the folder is in the way; and of these, where the run may lie there all the same
 _OF_THE_FOLDER, _IN_DOUBT = {"not_mounted", "disk", "away"}, {"away"}
 _HANDED_NEXT = Reason(WaitCode.POSITION, "is handed to Slurm next")
 

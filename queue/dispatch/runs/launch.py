@@ -143,7 +143,9 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
     """
     log.warning("launch of %s on %s: %s", member.run_key, member.host.name, error)
     if isinstance(error, remote.FolderAway):  # its job waits on the node, and ends if this lasts too long
-        transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=member.launch_in_doubt or error.delivered)
+        transitions.note_launch_error(
+            member.pk, str(error), 0.0, in_doubt=member.launch_in_doubt or error.delivered
+        )
         _awaited(member, str(error))
         return
     said_no = isinstance(error, remote.VerbFailed) and not error.delivered
