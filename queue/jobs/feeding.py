@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import DateTimeField, Exists, F, OuterRef, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -139,7 +139,7 @@ def not_submitted(row: FedJob, sentence: str, again_seconds: float, *, in_doubt:
 
 def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
     """Slurm has refused it, or its job ended there before it had nodes: it is handed over again after a while."""
-    FedJob.objects.filter(pk=row.pk, allocation=None, ended_at=None).update(
+    FedJob.objects.filter(pk=row.pk, job_id=row.job_id, allocation=None, ended_at=None).update(
         job_id="",
         sent_at=None,
         send_after=Now() + timedelta(seconds=again_seconds),
@@ -156,8 +156,11 @@ def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
 
 
 def try_again(pool_id: int) -> None:
-    """What Slurm has refused is handed over again now: the pool was corrected, or a person had it tried again."""
-    refused = open_jobs(pool_id).filter(refused=True, job_id="", allocation=None)
+    """What Slurm has refused is handed over again now: the pool was corrected, or a person had it tried again.
+
+    One that is being handed over keeps its claim, so that it is not sent twice.
+    """
+    refused = open_jobs(pool_id).filter(refused=True, job_id="", allocation=None, sent_at=None)
     if refused.update(send_after=None):
         wake(TEND, pool_id)
 
@@ -205,25 +208,24 @@ def expected(pool_id: int) -> dict[str, tuple[float, float]]:
     return {task: (start.timestamp(), said.timestamp()) for task, start, said in words if start and said}
 
 
-def over(row: FedJob, state: str, now: datetime) -> bool:
-    """Whether Slurm surely does not run it: squeue says so now, as it did some seconds ago. One answer may be wrong, as
-    that of a controller that has just begun, which lists no job.
+def over(row: FedJob, state: str, asked: datetime) -> bool:
+    """Whether Slurm surely does not run it: squeue says so now, as an answer did that had come some seconds before it
+    was `asked`. One may be wrong, as that of a controller that has just begun, which lists no job.
 
     `state`: in which it has ended; empty if it is not listed. The first one counts: what is left of it may be canceled.
     """
     if row.over_at is None or not ends.says_how(row.state):
         row.state = state or row.state
-    row.over_at = row.over_at or now
-    FedJob.objects.filter(pk=row.pk).update(
-        state=row.state, over_at=Coalesce("over_at", Value(now, DateTimeField()))
-    )
-    return now - row.over_at >= timedelta(seconds=CONFIRM_SECONDS)
+    same = FedJob.objects.filter(pk=row.pk, job_id=row.job_id)
+    if not same.update(state=row.state, over_at=Coalesce("over_at", Now())) or row.over_at is None:
+        return False
+    return asked - row.over_at >= timedelta(seconds=CONFIRM_SECONDS)
 
 
 def told(row: FedJob, state: str, exit_code: int) -> None:
     """How it ended, of which squeue did not tell."""
     row.state, row.exit_code = state[:32], exit_code
-    FedJob.objects.filter(pk=row.pk).update(state=row.state, exit_code=exit_code)
+    FedJob.objects.filter(pk=row.pk, job_id=row.job_id).update(state=row.state, exit_code=exit_code)
 
 
 @transaction.atomic

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
 from jobs.states import MemberState
 from shown.queue import rows, times
-from tests.rig.world import make_host, submit_experiment, trial_of
+from tests.rig.world import be_whole, make_host, submit_experiment, trial_of
 from webui.api.job_queue_rows import encode_row
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -55,6 +57,7 @@ class World:
         self.sent: list[Sequence[str]] = []
         self.canceled: list[str] = []
         self.refusal = self.folder_fault = ""
+        be_whole()
 
     def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
         self.asked.append(words[0])
@@ -156,9 +159,16 @@ def test_a_launch_waits_for_the_folder_and_never_counts_as_a_failed_start(
     world.jobs = [("1", "RUNNING", "n1", row.attempt)]
     world.look()
     member = Member.objects.get()
-    faults = [("os", "Read-only file system"), ("not_mounted", ""), ("disk", "The disk is full"), ("os", "")]
+    faults = [
+        ("away", "Read-only file system"),
+        ("not_mounted", ""),
+        ("disk", "The disk is full"),
+        ("away", ""),
+    ]
 
-    def launched(*_: object, **__: object) -> dict[str, Any]:
+    def launched(_: Host, verb: str, *__: object, **___: object) -> dict[str, Any]:
+        if verb == "status":
+            return {"runs": {}}
         if faults:
             raise remote.VerbFailed(*faults.pop(0))
         return {"state": "launched"}
@@ -168,9 +178,70 @@ def test_a_launch_waits_for_the_folder_and_never_counts_as_a_failed_start(
         launch.launch(member.pk)
         member.refresh_from_db()
         assert (member.state, member.launch_attempts, len(faults)) == (MemberState.ASSIGNED, 0, left)
+        assert member.launch_in_doubt, "the first one may lie there, where its job would begin it"
         Member.objects.update(launch_claimed_until=None)
     launch.launch(member.pk)
     assert Member.objects.get().state == MemberState.LAUNCHED and not Task.objects.get().failed_starts
+
+
+@pytest.mark.parametrize("code", ["os", "quota", "unpack"])
+def test_a_launch_that_the_folder_will_never_take_ends_with_its_sentence_and_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    row = world.fed(slots=4)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+
+    def refused(*_: object, **__: object) -> dict[str, Any]:
+        raise remote.VerbFailed(code, "File name too long.")
+
+    monkeypatch.setattr(remote, "verb", refused)
+    launch.launch(Member.objects.get().pk)
+    ended = Allocation.objects.get(pk=row.attempt)
+    assert (ended.exit_reason, ended.exit_detail["sentence"]) == ("launch_failed", "File name too long.")
+    [failed] = Task.objects.get().failed_starts
+    assert failed["host"] == "n1@p" and not Host.objects.get(name="n1@p").draining
+
+
+def test_a_launch_that_waited_for_the_folder_until_its_job_was_over_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = world.fed(slots=4)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    member = Member.objects.get()
+    Member.objects.update(last_error="The disk is full at n1:/shared.")
+    world.jobs = [("1", "COMPLETED", "n1", row.attempt)]
+    world.look()
+    FedJob.objects.update(over_at=timezone.now() - timedelta(seconds=60))
+    world.look()
+    member.refresh_from_db()
+    sentence = "The Slurm job 1 ended before the run began: The disk is full at n1:/shared."
+    assert Allocation.objects.get(pk=row.attempt).exit_detail["sentence"] == sentence
+
+
+def test_the_folder_is_written_to_before_a_job_takes_nodes(world: World, tmp_path: Path) -> None:
+    shared = tmp_path / "its folder"
+    Host.objects.filter(pk=world.login.pk).update(workdir=str(shared))
+    said: list[str] = []
+
+    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        said.append(done.stderr)
+        if done.returncode:
+            raise SlurmRefused(done.stderr, said=done.stderr, code=done.returncode)
+        return "", ""
+
+    submissions = Submissions(world.pool, Host.objects.get(pk=world.login.pk))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurm_login, "ask", ask)
+        assert not submissions._has_folder([]) and "is not the folder that the cluster shares" in said[-1]
+        shared.mkdir()
+        (shared / ".shared").touch()
+        assert submissions._has_folder([]) and not list((shared / "slurm").iterdir())
+        (shared / "slurm").rmdir()
+        (shared / "slurm").touch()
+        assert not submissions._has_folder([]) and "slurm cannot be written to" in said[-1]
 
 
 def test_nodes_that_do_not_become_free_here_are_given_back(world: World) -> None:
@@ -245,6 +316,10 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
     world.passes()
     assert len(world.sent) == 1, "they are not due"
+    assert feeding.claim_submission(FedJob.objects.get(pk=refused[0].pk))
+    feeding.try_again(world.pool.pk)
+    assert FedJob.objects.get(pk=refused[0].pk).send_after is not None, "it is being handed over"
+    FedJob.objects.filter(pk=refused[0].pk).update(sent_at=None)
     feeding.try_again(world.pool.pk)  # as at an admission, after the pool was corrected
     world.passes()
     assert [FedJob.objects.get(pk=row.pk).job_id for row in refused] == ["2", "3"]
@@ -327,7 +402,10 @@ def in_an_hour() -> str:
     return (timezone.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(world: World) -> None:
+def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(
+    world: World, settings: LazySettings
+) -> None:
+    settings.FORECAST_SECONDS = 0.0  # each pass makes one, however long the last one took
     first, second = world.fed(), world.fed()
     last = trial_of(submit_experiment()).task
     world.jobs = [("1", "PENDING", "", first.attempt), ("2", "PENDING", "", second.attempt)]

@@ -12,18 +12,20 @@ from django.db.models import F
 
 from dispatch.engines import slurm
 from dispatch.passes import pool_pass
-from dispatch.runs import clusters, reconcile
+from dispatch.runs import clusters, reconcile, slurm_ended
 from dispatch.ssh import remote, slurm_login
+from events import presence
+from events.models import Presence
 from experiments.models import Trial
 from hosts.models import Host, SlurmFacts
 from hosts.pools import default_pool
 from hosts.slurm.facts import ClusterFacts
 from hosts.slurm.squeue import Job
-from jobs import transitions
+from jobs import feeding, transitions
 from jobs.fed_jobs import FedJob
-from jobs.models import Member, Task
-from jobs.states import MemberState, Reason, TaskState
-from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
+from jobs.models import Allocation, Member, Task
+from jobs.states import AllocationState, MemberState, Reason, TaskState
+from tests.rig.world import attempt_of, be_whole, make_host, members_of, submit_experiment
 
 pytestmark = pytest.mark.django_db
 
@@ -56,6 +58,7 @@ class World:
         patch.setattr(clusters.Cluster, "_jobs", lambda _: self.jobs)
         patch.setattr(remote, "verb", self._verb)
         self.cluster = clusters.Cluster(pool, login)
+        be_whole()
 
     def job(self, state: str) -> dict[str, Job]:
         """What squeue says of its job, by the id."""
@@ -126,6 +129,64 @@ def test_a_folder_that_is_not_mounted_ends_nothing_and_what_has_begun_did_not_fa
     assert not Task.objects.get().failed_starts
 
 
+@pytest.mark.survive(47, 40)
+def test_time_in_which_nobody_could_hear_a_runner_is_no_silence_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    world.jobs = world.job("NODE_FAIL")
+    world.run = spool(finished=False)
+    world.look()
+    Presence.objects.update(stamped_at=F("stamped_at") - timedelta(minutes=10))  # nobody was here
+    assert world.look(later=600).state == MemberState.RUNNING and not world.said_over()
+    be_whole(seconds=1)
+    assert world.look().state == MemberState.RUNNING and not world.said_over(), (
+        "its runner has yet to try again"
+    )
+    be_whole(seconds=16)
+    world.run |= {"runner_restarted": True}
+    assert world.look().state == MemberState.RUNNING and world.said_over(), "it brings what is missing"
+    world.run |= {"runner_restarted": False}
+    assert world.look().state == MemberState.RUNNING, "as long as elsewhere"
+    be_whole(seconds=61)
+    assert world.look().exit_reason == Reason.HOST_LOST
+
+
+def test_a_runner_that_ends_each_time_does_not_keep_its_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.jobs = world.job("NODE_FAIL")
+    world.run = spool(finished=False, runner_restarted=True)
+    world.look()
+    assert world.look(later=100).state == MemberState.RUNNING
+    monkeypatch.setattr(reconcile, "seen_seconds", lambda _: 61.0)
+    assert world.look().exit_reason == Reason.HOST_LOST
+
+
+def test_an_answer_confirms_another_that_came_seconds_before_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    asked = presence.database_now()
+    assert not feeding.over(world.row, "", asked - timedelta(seconds=10)), "it was slow"
+    world.row.refresh_from_db()
+    assert world.row.over_at > asked and not feeding.over(world.row, "", asked + timedelta(seconds=3))
+    assert feeding.over(world.row, "", world.row.over_at + timedelta(seconds=feeding.CONFIRM_SECONDS))
+    stale = FedJob(pk=world.row.pk, job_id="6", over_at=asked - timedelta(hours=1))
+    assert not feeding.over(stale, "", asked), "it was submitted again since"
+
+
+def test_a_row_is_kept_until_a_second_answer_says_that_its_job_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    Member.objects.update(state=MemberState.ENDED)
+    Allocation.objects.update(state=AllocationState.TERMINATED, settled_at=presence.database_now())
+    world.look()
+    assert FedJob.objects.get().ended_at is None
+    world.look(later=5)
+    assert FedJob.objects.get().ended_at is not None
+
+
 def test_what_never_began_has_failed_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, begun=False)
     world.look()
@@ -156,7 +217,7 @@ def test_output_that_nobody_brings_delays_an_end_no_longer_than_elsewhere(
     world.run = spool(finished=False, unshipped_bytes=4)
     world.look()
     assert world.look(later=30).state == MemberState.RUNNING
-    monkeypatch.setattr(reconcile, "_seen_seconds", lambda _: 61.0)
+    monkeypatch.setattr(reconcile, "seen_seconds", lambda _: 61.0)
     member = world.look(later=31)
     assert (member.exit_reason, member.outbox_bytes) == (Reason.HOST_LOST, 10)
 
@@ -175,7 +236,7 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     ]
     asked: list[Sequence[str]] = []
 
-    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+    def ask(_: Host, words: Sequence[str], **__: object) -> tuple[str, str]:
         asked.append(words)
         return told[len(asked) - 1], ""
 
@@ -198,8 +259,26 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     assert (member.exit_reason, member.exit_code) == (Reason.RANK_FAILED, 3)
 
 
+def test_sacct_is_asked_of_no_more_jobs_than_a_command_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    SlurmFacts.objects.create(pool=world.cluster.pool, document=FACTS.document)
+    asked: list[int] = []
+
+    def ask(_: Host, words: Sequence[str], **__: object) -> tuple[str, str]:
+        asked.append(len(words[words.index("-j") + 1].split(",")))
+        return "", ""
+
+    monkeypatch.setattr(slurm_login, "ask", ask)
+    rows = [FedJob(job_id=str(number), attempt=f"{number}.x.1") for number in range(1001)]
+    slurm_ended.ask(world.cluster.pool, world.cluster.login, "ada", rows)
+    assert asked == [500, 500, 1]
+
+
 @pytest.mark.survive(46)
-def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("state", ["PENDING", "SPECIAL_EXIT"])
+def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
     world = World(monkeypatch)
     canceled: list[Sequence[str]] = []
 
@@ -208,7 +287,7 @@ def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(monkeypatch:
         return "", ""
 
     monkeypatch.setattr(slurm_login, "ask", ask)
-    world.jobs = world.job("PENDING")
+    world.jobs = world.job(state)
     exit_file = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}
     world.run = spool(exit=exit_file, outbox_bytes=0, finished=False)
     world.look()

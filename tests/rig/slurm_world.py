@@ -19,6 +19,7 @@ from benchmarks.slurm import Slurm
 from dispatch.passes import last_plan, pool_pass
 from dispatch.runs import clusters, launch, stop
 from dispatch.watching import admission
+from events import presence
 from experiments import submit
 from experiments.config import parse
 from experiments.models import Experiment
@@ -33,7 +34,7 @@ from submissions import contexts
 from tests.dispatch.sshd import Sshd
 from tests.rig import pace
 from tests.rig.hosts import processes_with_marker
-from tests.rig.world import make_project, make_user, trial_of
+from tests.rig.world import be_whole, make_project, make_user, trial_of
 
 NEEDS_SLURM = pytest.mark.skipif(not slurm_rig.installed(), reason="Debian's Slurm is not installed")
 CONFIG = """
@@ -55,6 +56,8 @@ class World:
         self.folder = folder
 
     def turn(self) -> None:
+        for part in presence.Part:
+            presence.stamp(part)
         pool_pass.run(self.pool.pk)
         clusters.tend(self.pool.pk)
         for pk in Member.objects.filter(state=MemberState.ASSIGNED).values_list("pk", flat=True):
@@ -171,6 +174,7 @@ def running_world(slurm: Slurm, sshd: Sshd, folder: Path) -> Iterator[World]:
     admission.admit(login.pk)
     login.refresh_from_db()
     assert login.admission == "ready", login.state_reason
+    be_whole()
     yield World(pool, slurm, sshd, folder)
     slurm.run("scancel", "-u", "root")
     pace.wait_until(lambda: not slurm.waiting(), 60)

@@ -235,7 +235,8 @@ MODES = {
     ),
     47: Mode(
         "A node of a cluster fails in the middle of a run",
-        "The run starts again on other nodes without counting a restart, but never while it may still run.",
+        "The run starts again on other nodes without counting a restart, once Slurm has said twice that its job is "
+        "over and the server, which was there to hear it, has heard nothing more of it for a while.",
     ),
     48: Mode(
         "Whether Slurm has taken a job is not known",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, wait_until
 from tests.trainmaster.test_old_bundles import DAY, age, bundle
-from trainmaster.host import controlling
+from trainmaster.host import controlling, errors, launching
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import marked
@@ -231,6 +232,35 @@ def test_bundles_stay_while_a_job_is_open_that_may_name_them(host: TestHost) -> 
     assert host.verb("remove", {**request, "jobs_since": time.time()})["bundles"] == [
         each.name for each in old[1:]
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EROFS, "away"), (errno.ESTALE, "away"), (errno.EIO, "away"), (errno.ENOSPC, "disk"),
+        (errno.EDQUOT, "quota"), (errno.ENAMETOOLONG, "os"), (errno.EACCES, "os"),
+    ],
+)  # fmt: skip
+def test_what_may_pass_of_a_folder_has_a_code_of_its_own(host: TestHost, number: int, code: str) -> None:
+    def launch() -> None:
+        with launching._naming_a_full_disk(host.workdir, host.spec(["true"])):
+            raise OSError(number, "at the folder")
+
+    try:
+        launch()
+    except errors.VerbError as error:
+        found = error.code
+    except OSError as error:
+        found = errors.of_system(error, "")["error"]
+    assert found == code
+
+
+def test_a_run_that_a_file_server_has_put_in_place_although_it_says_no_is_there(tmp_path: Path) -> None:
+    unfinished, run = (RunPaths(tmp_path / name) for name in (".7.x.1.0", "7.x.1.0"))
+    with pytest.raises(FileNotFoundError):
+        launching._put_in_place(unfinished, run)
+    run.root.mkdir()
+    launching._put_in_place(unfinished, run)
 
 
 @pytest.mark.survive(3)

@@ -79,7 +79,7 @@ def _leave_unit() -> None:
 
 def perform(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
     """The answer of a verb to what stands on `stream`; a failure is an answer too."""
-    from trainmaster.host.errors import VerbError
+    from trainmaster.host.errors import VerbError, of_system
     from trainmaster.protocol import ProtocolError
 
     try:
@@ -89,7 +89,7 @@ def perform(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
     except ProtocolError as error:
         return {"error": "bad_request", "message": str(error)}
     except OSError as error:
-        return {"error": "os", "message": f"The verb {verb} failed on the host: {error}."}
+        return of_system(error, f"The verb {verb} failed on the host: {error}.")
 
 
 def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:

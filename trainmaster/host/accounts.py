@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, List, Optional
 
 from trainmaster import bounded_json
-from trainmaster.host.errors import VerbError
+from trainmaster.host.errors import VerbError, of_system
 from trainmaster.paths import Workdir
 from trainmaster.protocol import UnixIds
 from trainmaster.runner import warm
@@ -121,7 +121,7 @@ def _outcome(work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
     except VerbError as error:
         return {"error": error.code, "message": str(error)}
     except OSError as error:
-        return {"error": "os", "message": f"{error}."}
+        return of_system(error, f"{error}.")
 
 
 def by_sudo(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Callable, Dict, Iterable
 
 from trainmaster.protocol import check_run_key
 
+#: of a folder that others mount too, and that can be used again without anything being changed in it
+AWAY = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.ESTALE)
 #: what work on a folder into which a job may have put anything can raise
 _SPOILED = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
@@ -16,6 +19,11 @@ class VerbError(Exception):
     def __init__(self, code: str, message: str) -> None:
         self.code = code
         super().__init__(message)
+
+
+def of_system(error: OSError, sentence: str) -> Dict[str, Any]:
+    """The answer where the system refuses something."""
+    return {"error": "away" if error.errno in AWAY else "os", "message": sentence}
 
 
 def objects_of(request: Dict[str, Any], needs: str) -> Dict[str, Dict[str, Any]]:

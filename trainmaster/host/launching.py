@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -92,7 +93,7 @@ def _launch_locked(
             finally:
                 code.left = 0  # read there, perhaps by a child whose count this process does not see
             _refuse_revoked(paths)
-            unfinished.root.rename(paths.root)
+            _put_in_place(unfinished, paths)
         except BaseException:
             shutil.rmtree(unfinished.root, ignore_errors=True)
             workdir.lock(key).unlink(missing_ok=True)
@@ -104,6 +105,14 @@ def _launch_locked(
     started = under(user, lambda: _start(paths, lock))["started"]
     os.close(lock)
     return _outcome(spec, workdir, started)
+
+
+def _put_in_place(unfinished: RunPaths, paths: RunPaths) -> None:
+    try:
+        unfinished.root.rename(paths.root)
+    except FileNotFoundError:  # a file server was asked again that had done it, and whose answer was lost
+        if not paths.root.exists():
+            raise
 
 
 def _outcome(spec: Spec, workdir: Workdir, started: bool) -> Dict[str, Any]:
@@ -198,10 +207,11 @@ def _naming_a_full_disk(workdir: Workdir, spec: Spec) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        where = place_of(workdir.runs, spec["host"]["name"])
-        sentence = (
-            f"The disk is full at {where}. Free some space there, or move the workdir to a larger disk."
-        )
+        where, free = place_of(workdir.runs, spec["host"]["name"]), "Free some space there, or"
+        if error.errno == errno.EDQUOT:
+            sentence = f"The quota is used up at {where}. {free} ask for a larger one."
+            raise VerbError("quota", sentence) from error
+        sentence = f"The disk is full at {where}. {free} move the workdir to a larger disk."
         raise VerbError("disk", sentence) from error
 
 

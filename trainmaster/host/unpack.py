@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import IO, Callable, Set, Tuple, cast
 
-from trainmaster.host.errors import VerbError
+from trainmaster.host.errors import AWAY, VerbError
 from trainmaster.runner.full_disk import FULL
 
 
@@ -42,7 +42,7 @@ class Limited:
 def unpack(archive: Limited, folder: Path) -> None:
     """Unpack a tar.gz into the existing empty `folder`. VerbError `unsafe_archive` names the member at fault.
 
-    OSError: the disk is full.
+    OSError: the disk is full or away.
     """
     links: Set[Tuple[str, ...]] = set()
     try:
@@ -52,13 +52,13 @@ def unpack(archive: Limited, folder: Path) -> None:
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise VerbError("bad_archive", f"The context folder's archive cannot be read: {error}.") from error
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in (*FULL, *AWAY):
             raise
         if isinstance(error, tarfile.ReadError) or "gzip" in str(error).lower():
             raise VerbError(
                 "bad_archive", f"The context folder's archive cannot be read: {error}."
             ) from error
-        raise VerbError("disk", f"The context folder cannot be unpacked on the host: {error}.") from error
+        raise VerbError("unpack", f"The context folder cannot be unpacked on the host: {error}.") from error
     archive.drain()  # what may follow the end of the tar
 
 

@@ -30,8 +30,8 @@ from scheduling.forecast import Forecast
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
-#: what `launch` answers if the folder is in the way
-_OF_THE_FOLDER = {"not_mounted", "disk", "os"}
+#: what `launch` answers while the folder is in the way; and of these, where the run may lie there all the same
+_OF_THE_FOLDER, _IN_DOUBT = {"not_mounted", "disk", "away"}, {"away"}
 _HANDED_NEXT = Reason(WaitCode.POSITION, "is handed to Slurm next")
 
 
@@ -107,7 +107,8 @@ class Slurm:
             return remote.verb(login, "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
         except remote.VerbFailed as error:
             if error.code in _OF_THE_FOLDER:
-                raise remote.FolderAway(error.code, str(error)) from error
+                in_doubt = error.code in _IN_DOUBT
+                raise remote.FolderAway(error.code, str(error), delivered=in_doubt) from error
             raise
 
     def poll(self, host: Host, question: Mapping[str, Any]) -> Answer:

@@ -39,7 +39,9 @@ from jobs.states import AllocationState, MemberState, StopKind
 log = logging.getLogger(__name__)
 
 #: states in which a job has its nodes or is about to; in the others that live it waits
-_WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
+_WAITS = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)
 #: of these, what comes after it had nodes only if it was requeued
 _REQUEUED = _WAITS - {"CONFIGURING"}
 #: in which it gets nodes for a run; one that is COMPLETING has had them
@@ -77,7 +79,8 @@ def tend(pool_id: int, *, told: bool = False) -> None:
         every = min(every, settings.SLURM_TOLD_LOOK_SECONDS)
     with alone(f"look at pool {pool_id}", every=every) as mine:
         if mine is not None:
-            cluster.look()
+            with mine.kept():
+                cluster.look()
 
 
 class Cluster:
@@ -114,8 +117,8 @@ class Cluster:
             with going_on(f"the end of the Slurm job of {row.attempt}"):
                 self._over_unbegun(row)
         self._stops = set()
-        self._look_at_runs(feeding.of_allocations(self.pool.pk), over, asked)
-        self._forget()
+        self._look_at_runs(feeding.of_allocations(self.pool.pk), over)
+        self._forget(over)
         if jobs:
             self._take_out(jobs, over)
         for attempt in sorted(self._stops):  # at last: nodes that do not answer take their time
@@ -210,7 +213,7 @@ class Cluster:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def _look_at_runs(self, jobs: Mapping[str, FedJob], over: Collection[str], asked: datetime) -> None:
+    def _look_at_runs(self, jobs: Mapping[str, FedJob], over: Collection[str]) -> None:
         """`jobs`: the open ones by attempt; `over`: attempts of those that are over. What Slurm may still run, and that
         of which a runner was heard just now, is looked at by its folder alone.
         """
@@ -222,10 +225,10 @@ class Cluster:
         uploading = list(uploads.awaited().filter(host__pool=self.pool, host__transport=Host.Transport.SLURM))
         if not members and not uploading:
             return
-        both = [*members, *uploading]
+        both, whole = [*members, *uploading], presence.whole()
         keys = [member.run_key for member in both]
         gone = {m.allocation_id for m in both if m.allocation_id in over or m.allocation_id not in jobs}
-        ended = [m.run_key for m in both if m.allocation_id in gone and not slurm_ended.is_heard(m, asked)]
+        ended = [m.run_key for m in both if m.allocation_id in gone and not slurm_ended.is_heard(m, whole)]
         living = sorted(set(keys) - set(ended))
         try:
             found = self._folders(both, living, ended)
@@ -236,7 +239,7 @@ class Cluster:
             job, run = jobs.get(member.allocation_id), found.get(member.run_key)
             if job is None or job.over_at is None or member.allocation_id in gone:
                 with going_on(f"the run {member.run_key}"):
-                    self._settle(member, run or {"state": "absent"}, job, asked)
+                    self._settle(member, run or {"state": "absent"}, job, whole)
         for member in uploading:
             uploads.settle(member, found.get(member.run_key) or {"state": "absent"})
 
@@ -255,18 +258,20 @@ class Cluster:
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
 
-    def _settle(self, member: Member, run: dict[str, Any], job: FedJob | None, asked: datetime) -> None:
+    def _settle(
+        self, member: Member, run: dict[str, Any], job: FedJob | None, whole: presence.Whole | None
+    ) -> None:
         state = run.get("state")
         if state is None:
             log.warning("%s: %s", member.run_key, run.get("message"))
         elif run.get("exit") is not None:
             if not settle.ended_by_slurm(member, stopped=bool(run["exit"].get("stopped"))):
                 reconcile.settle_ended(member, run, "")
-            elif job is not None and job.over_at is not None:
-                slurm_ended.settle_over(member, job, run, self.settings.ends)
+            elif whole is not None and job is not None and job.over_at is not None:
+                slurm_ended.settle_over(member, job, run, self.settings.ends, whole)
         elif job is None or job.over_at is not None:
-            if job and job.over_at and not slurm_ended.may_live(member, job.over_at, asked):
-                slurm_ended.settle_over(member, job, run, self.settings.ends)
+            if whole and job and job.over_at and not slurm_ended.may_live(member, job.over_at, whole):
+                slurm_ended.settle_over(member, job, run, self.settings.ends, whole)
         elif state in {"running", "prepared"}:
             if member.state == MemberState.ASSIGNED:
                 transitions.member_launched(member.pk, boot_id="")
@@ -279,11 +284,11 @@ class Cluster:
 
     # --- taking out -------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        """What is over on both sides, by one answer of squeue: a job that lived after its attempt would be a stray."""
+    def _forget(self, over: Collection[str]) -> None:
+        """What is over on both sides."""
         for row in self.rows():
             ended = row.allocation is not None and row.allocation.state == AllocationState.TERMINATED
-            if ended and row.over_at is not None:
+            if ended and row.attempt in over:
                 feeding.ended(row)
 
     def _take_out(self, jobs: dict[str, Job], over: Collection[str]) -> None:

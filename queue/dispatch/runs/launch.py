@@ -8,12 +8,13 @@ from typing import Any
 
 from django.conf import settings
 
-from dispatch.engines import chosen
+from dispatch.engines import chosen, slurm
 from dispatch.runs import kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.server_route import server_address
 from events.prepared import Prepared
 from hosts import login_accounts
+from hosts.models import Host
 from jobs import transitions
 from jobs.failed_starts import Fault
 from jobs.models import Member
@@ -142,7 +143,9 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
     """
     log.warning("launch of %s on %s: %s", member.run_key, member.host.name, error)
     if isinstance(error, remote.FolderAway):  # its job waits on the node, and ends if this lasts too long
-        transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=member.launch_in_doubt)
+        transitions.note_launch_error(
+            member.pk, str(error), 0.0, in_doubt=member.launch_in_doubt or error.delivered
+        )
         _awaited(member, str(error))
         return
     said_no = isinstance(error, remote.VerbFailed) and not error.delivered
@@ -150,22 +153,27 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
     too_often = isinstance(error, remote.VerbFailed) and member.launch_attempts >= settings.LAUNCH_ATTEMPTS
     if in_doubt and (said_no or too_often):  # this one did not start; an earlier one may be on its way
         member.launch_in_doubt = True
-        give_up(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
+        give_up(member, Reason.LAUNCH_FAILED, str(error), _fault(member, error))
         return
     if in_doubt or (error.may_pass and member.launch_attempts < settings.LAUNCH_ATTEMPTS):
         pause = RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
         transitions.note_launch_error(member.pk, str(error), pause, in_doubt=in_doubt)
         return
     transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=False)
-    _over(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
+    _over(member, Reason.LAUNCH_FAILED, str(error), _fault(member, error))
 
 
-def _fault(error: remote.RemoteError) -> Fault:
+def _fault(member: Member, error: remote.RemoteError) -> Fault:
     if error.may_pass or isinstance(error, remote.HostKeyRefused):  # silent, or suspended by now
         return Fault.LINK
-    if isinstance(error, remote.VerbFailed) and error.code in _OF_THE_RUN:
+    if isinstance(error, remote.VerbFailed) and (error.code in _OF_THE_RUN or _by_login_node(member)):
         return Fault.RUN
     return Fault.HOST
+
+
+def _by_login_node(member: Member) -> bool:
+    """Whether the login node was asked, so that its own node has nothing to do with the answer."""
+    return member.host.transport == Host.Transport.SLURM and slurm.is_shared(member.host)
 
 
 def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = Fault.RUN) -> None:

@@ -219,7 +219,7 @@ def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None
     there, has yet to try again.
     """
     member.refresh_from_db(fields=["heartbeat_at"])  # batches may have come while the host was asked
-    known_for = _seen_seconds(member) if run.get("unshipped_bytes") else settings.DRAIN_SECONDS
+    known_for = seen_seconds(member) if run.get("unshipped_bytes") else settings.DRAIN_SECONDS
     heard_ago = (
         (presence.database_now() - member.heartbeat_at).total_seconds()
         if member.heartbeat_at
@@ -245,7 +245,7 @@ def _settle_unkillable(member: Member, run: dict[str, Any], boot_id: str) -> Non
     )
 
 
-def _seen_seconds(member: Member) -> float:
+def seen_seconds(member: Member) -> float:
     """For how long this process has known of the end, and that something of the run is missing."""
     if len(_seen_ended) >= _SEEN_MAX:  # most have brought the rest since, and are forgotten by nobody else
         _seen_ended.clear()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 
 from dispatch.runs import reconcile, settle
 from dispatch.ssh import remote, slurm_login
-from events import presence
+from events.presence import Whole
 from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import ends, sacct
 from hosts.slurm.facts import ClusterFacts
@@ -26,10 +26,13 @@ log = logging.getLogger(__name__)
 #: from the end of a job, or the last word of its runner, until its end is concluded without an exit file: a network
 #: file system may be late
 _LATE_SECONDS = 15.0
+#: jobs of one sacct, whose ids and names are words of a command; and how long it may take, as others wait for the look
+_ASKED_AT_ONCE = 500
+_SACCT_SECONDS = 10.0
 
 
 def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> None:
-    """Note how jobs ended of which squeue has not told it, by one sacct for all, where the cluster has accounting.
+    """Note how jobs ended of which squeue has not told it, by sacct, where the cluster has accounting.
 
     That it does not answer or knows nothing yet is as if there was none. While they are not settled, it is asked again.
     """
@@ -39,32 +42,42 @@ def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> N
     facts = ClusterFacts.of(kept.document) if kept else None
     if facts is None or not facts.has_accounting:
         return
-    words = sacct.command(unknown, [row.attempt for row in asked], user=user)
-    try:
-        said, _ = slurm_login.ask(login, words)
-    except remote.RemoteError as error:
-        log.info("sacct of pool %s: %s", pool.name, error)
-        return
-    for each in sacct.ended(said):
-        row = unknown.get(each.id)
-        if row is not None and row.attempt == each.name and ends.says_how(each.state):
-            feeding.told(row, each.state, each.exit_code)
+    for first in range(0, len(asked), _ASKED_AT_ONCE):
+        some = asked[first : first + _ASKED_AT_ONCE]
+        words = sacct.command([row.job_id for row in some], [row.attempt for row in some], user=user)
+        try:
+            said, _ = slurm_login.ask(login, words, timeout_seconds=_SACCT_SECONDS)
+        except remote.RemoteError as error:
+            log.info("sacct of pool %s: %s", pool.name, error)
+            return
+        for each in sacct.ended(said):
+            row = unknown.get(each.id)
+            if row is not None and row.attempt == each.name and ends.says_how(each.state):
+                feeding.told(row, each.state, each.exit_code)
 
 
-def is_heard(member: Member, now: datetime) -> bool:
-    """Whether its runner was heard a moment ago, so that none may be started beside it."""
-    heard = member.heartbeat_at
-    return heard is not None and now - heard < timedelta(seconds=_LATE_SECONDS)
+def _quiet_seconds(whole: Whole, *signs: datetime | None) -> float:
+    """How long ago the last of these signs of life was; time in which nobody was here to hear one does not count."""
+    return (whole.now - max([whole.since, *filter(None, signs)])).total_seconds()
 
 
-def may_live(member: Member, over_at: datetime, now: datetime) -> bool:
+def is_heard(member: Member, whole: Whole | None) -> bool:
+    """Whether its runner was heard a moment ago, or could not be, so that none may be started beside it."""
+    return whole is None or _quiet_seconds(whole, member.heartbeat_at) < _LATE_SECONDS
+
+
+def may_live(member: Member, over_at: datetime, whole: Whole) -> bool:
     """Whether its exit file may come yet, or its runner was heard after Slurm said that the job is over."""
-    return is_heard(member, now) or now - over_at < timedelta(seconds=_LATE_SECONDS)
+    return _quiet_seconds(whole, member.heartbeat_at, over_at) < _LATE_SECONDS
 
 
-def settle_over(member: Member, row: FedJob, run: Mapping[str, Any], overridden: Mapping[str, str]) -> None:
+def settle_over(
+    member: Member, row: FedJob, run: Mapping[str, Any], overridden: Mapping[str, str], whole: Whole
+) -> None:
     """Slurm does not run its job any more, and says why. What a runner still brings is waited for first."""
-    late = presence.database_now() - (row.over_at or row.made_at) > timedelta(seconds=settings.DRAIN_SECONDS)
+    if run.get("runner_restarted") and reconcile.seen_seconds(member) < settings.DRAIN_SECONDS:
+        return
+    late = _quiet_seconds(whole, member.heartbeat_at, row.over_at) > settings.DRAIN_SECONDS
     may_end = (late or run.get("finished")) and reconcile.drained(member, dict(run))
     if "unshipped_bytes" in run and not may_end:
         return
@@ -99,4 +112,6 @@ def _why(
         reason = Reason(attempt.stop_reason)
     elif not has_begun and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
         reason, sentence = Reason.LAUNCH_FAILED, f"The Slurm job {row.job_id} ended before the run began."
+        if member.last_error and not member.launched_at:  # as long as it had its nodes
+            sentence = f"{sentence.rstrip('.')}: {member.last_error}"
     return reason, sentence

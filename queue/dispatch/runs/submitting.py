@@ -6,6 +6,7 @@ import logging
 import random
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from django.conf import settings
 from django.db.models import Q
@@ -22,6 +23,7 @@ from hosts.slurm.settings import JobSettings, SlurmSettings
 from jobs import feeding
 from jobs.fed_jobs import FedJob
 from jobs.time_limits import time_used
+from trainmaster.paths import Workdir
 
 log = logging.getLogger(__name__)
 
@@ -94,14 +96,21 @@ class Submissions:
         return True
 
     def _has_folder(self, due: Iterable[FedJob]) -> bool:
-        """Make the folder of what jobs print, without which Slurm fails them, and remove what is old there."""
+        """Make the folder of what jobs print, without which Slurm fails them, and remove what is old there.
+
+        No job may take nodes for a run that could not be laid into a folder that is not mounted, full or read-only.
+        """
         if not self._shared_folder:
             return True
         folder = shlex.quote(slurm_jobs.output_folder(self._shared_folder))
         old = f"find {folder} -maxdepth 1 -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +"
-        can_write = f"[ -w {folder} ] || {{ echo {folder} cannot be written to >&2; exit 1; }}"
+        root, mark = Path(self._shared_folder), Workdir(Path(self._shared_folder)).shared
+        no_mark = f"{shlex.quote(str(root))} is not the folder that the cluster shares, or is not mounted"
+        is_there = f"[ -e {shlex.quote(str(mark))} ] || {{ echo {no_mark} >&2; exit 1; }}"
+        can_write = f"mkdir -p {folder} && echo > {folder}/.tried && rm -f {folder}/.tried"
+        fails = f"{{ echo {folder} cannot be written to >&2; exit 1; }}"
         try:
-            slurm_login.ask(self.login, ["sh", "-c", f"mkdir -p {folder} && {can_write}; {old} || :"])
+            slurm_login.ask(self.login, ["sh", "-c", f"{is_there}; {can_write} || {fails}; {old} || :"])
         except remote.RemoteError as error:
             for row in due:
                 feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)

@@ -87,4 +87,7 @@ class VerbFailed(RemoteError):
 
 
 class FolderAway(VerbFailed):
-    """The folder that a cluster shares is not mounted, full, or cannot be written to now. Nothing was started."""
+    """The folder that a cluster shares is not mounted, full, or cannot be used now. Nothing was started there.
+
+    `delivered`: the run may lie in it all the same, where its job would begin it.
+    """
