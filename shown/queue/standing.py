@@ -3,11 +3,12 @@
 What stands there and in which order is the definition of `jobs.queue_order`; places count from 0.
 
 To read 10,000 jobs with their tasks takes 80 ms, to see which of them have changed 5 ms: a row that is written gets
-the number of its writer (xmin). Rows whose writer is older than the oldest transaction that was under way at the last
-look are rows of that look. Jobs are divided among BUCKETS by their ids. A bucket that has as many such rows as it had
-rows at the last look, and no others, has not changed; otherwise its jobs are read again, a few of thousands
-(docs/decisions/0021 says why numbers of writers can be trusted). Where PostgreSQL shows the same transactions as
-before, nobody has written anything, and even that is not asked. No hint, no clock and no counter is trusted for that.
+the number of its writer (xmin). Jobs are divided among BUCKETS by their ids. At a look, each bucket is marked with how
+many rows it has, and with the sum of the hashes of the writers that are not older than the oldest transaction under
+way. Unless the next look makes the same mark of it by what was the oldest transaction then, its jobs are read again, a
+few of thousands (docs/decisions/0021 says why that can be trusted). A transaction that is kept open only has more
+writers added up. Where PostgreSQL shows the same transactions as before, nobody has written anything, and even that is
+not asked. No hint, no clock and no counter is trusted for that.
 """
 
 from __future__ import annotations
@@ -157,6 +158,10 @@ SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds)
 ) AS j WHERE {queue_order.stands(holds="holds", wants="wants")} GROUP BY pool_id
 """
 
+# A subquery of its own, since it would otherwise be computed for each row.
+_OLDEST = "(SELECT age(pg_snapshot_xmin({})::xid))"
+_NEW = "age <= " + _OLDEST.format("nullif(%(snapshot)s, '')::pg_snapshot")
+_YOUNG = "age <= " + _OLDEST.format("pg_current_snapshot()")
 # What this very transaction has written would have the same number each time. After 2^30 transactions, or by a server
 # that was started again or has crashed, numbers of writers are not compared with earlier ones.
 _LOOK = f"""
@@ -166,23 +171,30 @@ WITH now AS (
 )
 SELECT pg_current_xact_id_if_assigned() IS NULL, snapshot, server,
        CASE WHEN (snapshot, server) <> (%(snapshot)s, %(server)s) THEN (
-  SELECT coalesce(json_object_agg(bucket, json_build_array(known, rows, new)), '{{}}') FROM (
-    SELECT bucket, count(*) AS rows, count(*) FILTER (WHERE is_new IS NOT TRUE) AS known,
-           array_agg(job_id) FILTER (WHERE is_new) AS new
+  SELECT coalesce(json_object_agg(bucket, json_build_array(
+           rows, new_writers, young_writers,
+           CASE WHEN new_writers IS DISTINCT FROM (%(writers)s::jsonb ->> bucket::text)::numeric THEN new END)), '{{}}')
+  FROM (
+    SELECT bucket, count(*) AS rows,
+           array_agg(job_id) FILTER (WHERE {_NEW}) AS new, sum(writer) FILTER (WHERE {_NEW}) AS new_writers,
+           sum(writer) FILTER (WHERE {_YOUNG}) AS young_writers
     FROM (
-      SELECT job_id, {_BUCKET.format("job_id")} AS bucket,
-             age(writer) <= (SELECT age(pg_snapshot_xmin(nullif(%(snapshot)s, '')::pg_snapshot)::xid)) AS is_new
+      SELECT job_id, {_BUCKET.format("job_id")} AS bucket, age,
+             hashint8extended(age('3'::xid)::bigint - age, 0) AS writer
       FROM (
-        SELECT j.id AS job_id, j.xmin AS writer FROM jobs_job j
+        SELECT j.id AS job_id, age(j.xmin) AS age FROM jobs_job j
         WHERE j.pool_id = %(pool)s AND j.state <> '{JobState.ENDED}'
-        UNION ALL SELECT t.job_id, t.xmin FROM jobs_task t WHERE {queue_order.WANTS}
-        UNION ALL SELECT t.job_id, a.xmin
+        UNION ALL SELECT t.job_id, age(t.xmin) FROM jobs_task t WHERE {queue_order.WANTS}
+        UNION ALL SELECT t.job_id, age(a.xmin)
         FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE {queue_order.HOLDS}
       ) AS written
-    ) AS compared GROUP BY bucket
+    ) AS hashed GROUP BY bucket
   ) AS buckets
 ) END::text FROM now
 """
+
+#: of a bucket: how many rows it has, and the sum of the writers of those that are not older than what was under way
+_Mark = tuple[int, int | None]
 
 
 @dataclass
@@ -195,8 +207,8 @@ class _Kept:
     server: str = ""
     #: the policy and what it took of the last pass
     basis: tuple[Any, ...] | None = None
-    #: bucket -> rows of it in the three tables
-    counts: Mapping[str, int] = field(default_factory=dict)
+    #: by bucket
+    marks: Mapping[str, _Mark] = field(default_factory=dict)
     #: (what orders it …, a value for each field of `Queue` …, bucket), in order
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     queue: Queue = Queue()
@@ -226,7 +238,7 @@ def of(pool: ResourcePool) -> Queue:
         elif changed:
             kept.rows, kept.queue = _replaced(kept, changed, pool, seen)
         if seen.buckets is not None:
-            kept.counts = {bucket: rows for bucket, (_, rows, _) in seen.buckets.items()}
+            kept.marks = {bucket: found.now for bucket, found in seen.buckets.items()}
         kept.basis, kept.snapshot, kept.server = basis, seen.snapshot, seen.server
         return kept.queue
 
@@ -244,6 +256,16 @@ def _basis(pool: ResourcePool) -> tuple[Any, ...]:
     return pool.scheduler, plan.never, None if pool.policy.order else plan.planned_at
 
 
+class _Bucket(NamedTuple):
+    """What a look has found of one."""
+
+    #: its mark by what was under way at the last look
+    then: _Mark
+    now: _Mark
+    #: jobs of which rows are new since the last look, if their writers are others
+    new: list[str] | None
+
+
 class _Seen(NamedTuple):
     """What a look at the three tables has found."""
 
@@ -252,27 +274,36 @@ class _Seen(NamedTuple):
     snapshot: str
     #: within which numbers of writers may be compared
     server: str
-    #: bucket -> (rows that the last look has seen, all rows, job ids of the others); None if nobody has written
-    buckets: Mapping[str, tuple[int, int, list[str] | None]] | None
+    #: None if nobody has written
+    buckets: Mapping[str, _Bucket] | None
 
 
 def _look(pool: ResourcePool, kept: _Kept) -> _Seen:
+    writers = {bucket: writers for bucket, (_, writers) in kept.marks.items() if writers is not None}
+    about: Mapping[str, Any] = {
+        "snapshot": kept.snapshot,
+        "server": kept.server,
+        "writers": json.dumps(writers),
+        "pool": pool.pk,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_LOOK, {"snapshot": kept.snapshot, "server": kept.server, "pool": pool.pk})
-        only_reads, snapshot, server, buckets = cursor.fetchone()
-    return _Seen(only_reads, snapshot, server, buckets and json.loads(buckets))
+        cursor.execute(_LOOK, about)
+        only_reads, snapshot, server, found = cursor.fetchone()
+    buckets = found and {
+        bucket: _Bucket((rows, then), (rows, now), new)
+        for bucket, (rows, then, now, new) in json.loads(found).items()
+    }
+    return _Seen(only_reads, snapshot, server, buckets)
 
 
 def _changed(kept: _Kept, seen: _Seen) -> set[int]:
     """The buckets that have lost a row since the last look, or have another one."""
     if seen.buckets is None:
         return set()
-    changed = set()
-    for bucket in kept.counts.keys() | seen.buckets.keys():
-        known, rows, _ = seen.buckets.get(bucket, (0, 0, None))
-        if not known == rows == kept.counts.get(bucket, 0):
-            changed.add(int(bucket))
-    return changed
+    thens = {bucket: found.then for bucket, found in seen.buckets.items()}
+    none = (0, None)
+    buckets = kept.marks.keys() | thens.keys()
+    return {int(each) for each in buckets if kept.marks.get(each, none) != thens.get(each, none)}
 
 
 def _read(pool: ResourcePool, jobs: Collection[str] | None = None) -> list[tuple[Any, ...]]:
@@ -299,8 +330,8 @@ def _replaced(
     """
     before = [(spot, row) for spot, row in enumerate(kept.rows) if row[-1] in buckets]
     jobs = {kept.queue.ids[spot] for spot, _ in before}
-    for _, _, others in (seen.buckets or {}).values():
-        jobs.update(others or ())
+    for found in (seen.buckets or {}).values():
+        jobs.update(found.new or ())
     new = set(_read(pool, jobs))
     gone = [spot for spot, row in before if row not in new]
     new.difference_update(row for _, row in before)

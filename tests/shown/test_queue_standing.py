@@ -1,8 +1,10 @@
 """The queue that a process keeps: read again after every change, and only then."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -26,13 +28,32 @@ def _job(pool: ResourcePool, owner: User, name: str) -> Job:
     return made
 
 
-def _read_again(pool: ResourcePool) -> bool:
-    """Whether the statement over all jobs was made."""
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+def _reads(pool: ResourcePool) -> list[str]:
+    """The statements over jobs that were made."""
+    with CaptureQueriesContext(connection) as queries:
         standing.of(pool)
-    return any("holding" in query["sql"] for query in queries)
+    return [query["sql"] for query in queries if "holding" in query["sql"]]
+
+
+def _read_again(pool: ResourcePool) -> bool:
+    return bool(_reads(pool))
+
+
+def _names(read: str) -> set[str]:
+    """The jobs that such a statement reads."""
+    with connection.cursor() as cursor:
+        cursor.execute(read)
+        return {value for row in cursor.fetchall() for value in row if str(value).startswith("job-")}
+
+
+@pytest.fixture
+def older(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
+    """Another connection, whose transaction has its number already."""
+    parameters = connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}
+    with psycopg.connect(**parameters) as session:
+        session.execute("SELECT pg_current_xact_id()")
+        yield session
+        session.rollback()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -136,11 +157,77 @@ def test_of_a_long_queue_only_what_has_changed_is_read_again() -> None:
     made = [_job(pool, mira, f"job-{number}") for number in range(100)]
     standing.of(pool)
     Job.objects.filter(pk=made[50].pk).update(priority=1)
-    with CaptureQueriesContext(connection) as queries:
-        assert standing.of(pool).names[0] == "job-50"
-    read = next(query["sql"] for query in queries if "holding" in query["sql"])
-    with connection.cursor() as cursor:
-        cursor.execute(read)
-        names = [value for row in cursor.fetchall() for value in row if str(value).startswith("job-")]
+    [read] = _reads(pool)
+    assert standing.of(pool).names[0] == "job-50"
+    names = _names(read)
     assert "job-50" in names
-    assert len(set(names)) < 10
+    assert len(names) < 10
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_an_older_transaction_commits_after_a_younger_one_is_read(
+    older: psycopg.Connection[Any],
+) -> None:
+    """Also where it has overwritten a row of the younger one, whose writer then is an older one than before."""
+    pool = ResourcePool.objects.create(name="kept")
+    made = _job(pool, User.objects.create_user("mira"), "first")
+    standing.of(pool)
+    older.execute("UPDATE jobs_job SET name = 'older' WHERE id = %s", [made.pk])
+    Task.objects.update(slots=2)
+    queue = standing.of(pool)
+    assert (queue.names, queue.needed) == (("first",), (2,))
+    older.execute("UPDATE jobs_task SET slots = slots + 1 WHERE job_id = %s", [made.pk])
+    assert not _read_again(pool)
+    older.commit()
+    queue = standing.of(pool)
+    assert (queue.names, queue.needed) == (("older",), (3,))
+    assert not _read_again(pool)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("end", "name"), [("RELEASE", "second"), ("ROLLBACK TO", "first")])
+def test_what_was_written_in_a_savepoint_is_read_once_all_of_it_is_committed(
+    older: psycopg.Connection[Any], end: str, name: str
+) -> None:
+    pool = ResourcePool.objects.create(name="kept")
+    made = _job(pool, User.objects.create_user("mira"), "first")
+    standing.of(pool)
+    older.execute("SAVEPOINT inner_one")
+    older.execute("UPDATE jobs_job SET name = 'second' WHERE id = %s", [made.pk])
+    Task.objects.update(slots=2)
+    assert standing.of(pool).names == ("first",)
+    older.execute(f"{end} SAVEPOINT inner_one")
+    Task.objects.update(slots=3)
+    assert standing.of(pool).names == ("first",)
+    older.commit()
+    queue = standing.of(pool)
+    assert (queue.names, queue.needed) == ((name,), (3,))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_is_kept_open_does_not_have_everything_read_each_time(
+    older: psycopg.Connection[Any],
+) -> None:
+    pool = ResourcePool.objects.create(name="kept")
+    mira = User.objects.create_user("mira")
+    made = [
+        Job(name=name, owner=mira, pool=pool, kind="EXPERIMENT", entity_id=name, position=number)
+        for number, name in enumerate(f"job-{number}" for number in range(2000))
+    ]
+    Job.objects.bulk_create(made)
+    Task.objects.bulk_create(
+        [Task(id=f"{job.name}.t", job=job, kind="TRIAL", name=job.name, slots=1) for job in made]
+    )
+    standing.of(pool)
+    Job.objects.update(priority=60)
+    assert _read_again(pool)
+    for number in (3, 1999):
+        User.objects.update(display_name=f"Mira {number}")
+        assert not _read_again(pool), "what was written is not of the queue"
+        Job.objects.filter(pk=made[number].pk).update(priority=1)
+        [read] = _reads(pool)
+        assert f"job-{number}" in _names(read)
+        assert len(_names(read)) < 50
+    assert standing.of(pool).names[:2] == ("job-3", "job-1999")
+    older.commit()
+    assert not _read_again(pool)

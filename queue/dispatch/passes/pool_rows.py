@@ -89,7 +89,7 @@ _SERVER = "concat_ws(' ', {}, {})".format(
     ", ".join(
         f"pg_relation_filenode('{table}')"
         for table in ("hosts_host", "hosts_slot", "jobs_job", "jobs_task", "jobs_slothold", "jobs_member")
-    )
+    ),
 )
 
 _TASK = """t.id, t.job_id, t.slots, extract(epoch FROM t.created_at), t.single_host, nullif(t.avoid_hosts, '[]'),
