@@ -22,8 +22,9 @@ from events.prepared import Prepared
 from events.presence import database_now
 from events.steps import joined, step
 from hosts import failed_starts
+from hosts.models import Host
 from hosts.pools import mark_dirty
-from jobs import cleaning, rank_ends
+from jobs import cleaning, feeding, rank_ends
 from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
@@ -296,6 +297,8 @@ def member_ended(
         allocation.exit_detail = detail
     step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
     mark_dirty(allocation.pool_id)
+    if member.host.transport == Host.Transport.SLURM:
+        feeding.freed(member.host.pool_id)
     announce(f"allocation:{allocation.pk}")
     return True
 
