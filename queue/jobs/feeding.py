@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from accounts.models import Cluster
 from events.announce import announce, wake
-from hosts.models import ResourcePool
+from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
 from hosts.slurm import ends
 from jobs import assigning
@@ -186,10 +186,11 @@ def told_begun(attempt: str) -> bool:
     return row is None
 
 
-def freed(pool_id: int) -> None:
+def freed(host: Host) -> None:
     """A run there is over: what has its nodes in Slurm may begin now."""
-    if open_jobs(pool_id).filter(allocation=None, back_at=None, nodes_at__isnull=False).exists():
-        wake(TEND, pool_id, True)
+    waiting = open_jobs(host.pool_id).filter(allocation=None, back_at=None, nodes_at__isnull=False)
+    if host.transport == Host.Transport.SLURM and waiting.exists():
+        wake(TEND, host.pool_id, True)
 
 
 def seen(
