@@ -33,6 +33,8 @@ _TOPICS = ("topics", None)
 _MOST_JOINED = 100
 _PACES = {
     "dispatch.tasks.tick": _Pace(0.02, joined=False),
+    # all jobs of an array may begin in Slurm at once, and each says so several times
+    "dispatch.tasks.tend_cluster": _Pace(0.5, joined=False),
     "dispatch.tasks.merge_log": _Pace(0.2, joined=True),
     # a short run has ended by then, and its end has brought the lines of its start into its log
     "dispatch.tasks.merge_logs": _Pace(2.0, joined=True),

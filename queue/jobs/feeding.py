@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from accounts.models import Cluster
 from events.announce import announce, wake
-from hosts.models import ResourcePool
+from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
 from hosts.slurm import ends
 from jobs import assigning
@@ -45,6 +45,12 @@ OTHERS_AHEAD = "others are ahead of it now"
 def open_jobs(pool_id: int) -> QuerySet[FedJob]:
     """Those that are in Slurm, may be, or are about to be."""
     return FedJob.objects.filter(pool_id=pool_id, ended_at=None)
+
+
+def not_over() -> QuerySet[FedJob]:
+    """Those that Slurm may still run: one answer that says otherwise proves nothing."""
+    confirmed = Now() - timedelta(seconds=CONFIRM_SECONDS)
+    return FedJob.objects.filter(ended_at=None).exclude(over_at__lte=confirmed)
 
 
 @transaction.atomic
@@ -123,7 +129,7 @@ def claim_submission(row: FedJob) -> bool:
 def submitted(row: FedJob, job_id: str) -> bool:
     """Slurm has it under this id."""
     due = FedJob.objects.filter(pk=row.pk, job_id="", ended_at=None)
-    done = due.update(job_id=job_id, error="", refused=False, over_at=None)
+    done = due.update(job_id=job_id, error="", refused=False, seen_at=None, over_at=None)
     if done:
         mark_dirty(row.pool_id)
     return bool(done)
@@ -173,11 +179,21 @@ def start_token(attempt: str) -> str:
 
 
 def told_begun(attempt: str) -> bool:
-    """Its job says that it has nodes. That is a hint to ask Slurm now; whether there is nothing more to look for."""
-    row = FedJob.objects.filter(attempt=attempt, ended_at=None, allocation=None, back_at=None).first()
+    """Its job says that it has nodes. That is a hint to ask Slurm now; whether there is nothing more to look for: its
+    nodes may be known, and wait until they are free here (`freed`).
+    """
+    due = FedJob.objects.filter(attempt=attempt, ended_at=None, allocation=None, back_at=None, nodes_at=None)
+    row = due.first()
     if row is not None:
         wake(TEND, row.pool_id, True)
     return row is None
+
+
+def freed(host: Host) -> None:
+    """A run there is over: what has its nodes in Slurm may begin now."""
+    waiting = open_jobs(host.pool_id).filter(allocation=None, back_at=None, nodes_at__isnull=False)
+    if host.transport == Host.Transport.SLURM and waiting.exists():
+        wake(TEND, host.pool_id, True)
 
 
 def seen(
@@ -194,18 +210,21 @@ def seen(
         mark_dirty(row.pool_id)
 
 
-def expected(pool_id: int) -> dict[str, tuple[float, float]]:
-    """Task -> when Slurm expects to start it, and when it said so, both in epoch seconds: of what waits there and of
-    which its last word is neither old nor over. The database's clock tells, by which it was noted.
+def expected(pool_id: int) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+    """(task -> when Slurm expects to start it, and when it said so; task -> since when it has said nothing of it), in
+    epoch seconds, of what waits there. A word that is old or over is none. The database's clock tells, by which it was
+    noted.
     """
-    fresh = open_jobs(pool_id).filter(
-        allocation=None,
-        back_at=None,
-        starts_at__gt=Now(),
-        seen_at__gte=Now() - timedelta(seconds=SAID_SECONDS),
-    )
-    words = fresh.values_list("task_id", "starts_at", "seen_at")
-    return {task: (start.timestamp(), said.timestamp()) for task, start, said in words if start and said}
+    waiting = open_jobs(pool_id).filter(allocation=None, back_at=None, seen_at__isnull=False)
+    words = waiting.annotate(now=Now()).values_list("task_id", "starts_at", "seen_at", "now")
+    known: dict[str, tuple[float, float]] = {}
+    silent: dict[str, float] = {}
+    for task, start, said, now in words:
+        if said and now - said > timedelta(seconds=SAID_SECONDS):
+            silent[task] = said.timestamp()
+        elif said and start and start > now:
+            known[task] = (start.timestamp(), said.timestamp())
+    return known, silent
 
 
 def over(row: FedJob, state: str, asked: datetime) -> bool:

@@ -23,7 +23,7 @@ from events.presence import database_now
 from events.steps import joined, step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
-from jobs import cleaning, rank_ends
+from jobs import cleaning, feeding, rank_ends
 from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
@@ -38,13 +38,7 @@ from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock
 from jobs.models import Allocation, Member, PortLease, SlotHold
-from jobs.states import (
-    MEMBER_STEPS,
-    AllocationState,
-    MemberState,
-    Reason,
-    StopKind,
-)
+from jobs.states import MEMBER_STEPS, AllocationState, MemberState, Reason, StopKind
 
 #: An end that the server learned of later than this is told with when it was.
 _TOLD_LATE_SECONDS = 60.0
@@ -296,6 +290,7 @@ def member_ended(
         allocation.exit_detail = detail
     step_allocation(allocation, AllocationState.TERMINATING, reason, f"host:{member.host.name}")
     mark_dirty(allocation.pool_id)
+    feeding.freed(member.host)
     announce(f"allocation:{allocation.pk}")
     return True
 

@@ -58,11 +58,20 @@ def waits(plan: Plan, fed: Mapping[str, Reason], most: int) -> dict[str, Reason]
     return {**waits, **starts, **fed}
 
 
+def nothing_since(by: str, at: float, now: float) -> str:
+    """Why nobody knows when a request starts of which the other scheduler has told nothing for a while."""
+    return f"{by} has reported nothing since {clock(at, now)}"
+
+
 def expected(
-    states: Mapping[str, str], said: Mapping[str, tuple[float, float]], most: int, now: float
+    states: Mapping[str, str],
+    said: Mapping[str, tuple[float, float]],
+    silent: Mapping[str, float],
+    most: int,
+    now: float,
 ) -> Forecast:
     """When what waits starts. `states`: in Slurm, by task, at most `most` of which wait there. `said`: when it expects
-    to start a task, and when it said so, in epoch seconds.
+    to start a task, and when it said so; `silent`: since when it has told nothing of a task; in epoch seconds.
     """
     known = {task: said[task] for task in states if task in said}
     spans = {task: (start, start) for task, (start, _) in known.items()}
@@ -71,6 +80,7 @@ def expected(
         for task, state in states.items()
         if task not in known
     }
+    unknown |= {task: nothing_since("Slurm", silent[task], now) for task in states if task in silent}
     rest = "Slurm decides when it has nodes for it"
     if len(states) >= most:
         first = min((start for start, _ in spans.values()), default=None)

@@ -10,10 +10,12 @@ NOT_KNOWN = "not known"
 
 
 def clock(moment: datetime) -> str:
-    """The minute in UTC, with the date before it unless it is today's."""
+    """The minute in UTC, with the date before it unless it is today's, and the year if that is not this one."""
     moment = moment.astimezone(UTC)
     today = timezone.now().astimezone(UTC).date()
-    return f"{moment:%H:%M}" if moment.date() == today else f"{moment:%b %d %H:%M}"
+    if moment.date() == today:
+        return f"{moment:%H:%M}"
+    return f"{moment:%b %d %H:%M}" if moment.year == today.year else f"{moment:%b %d, %Y %H:%M}"
 
 
 def exact(moment: datetime) -> str:

@@ -430,6 +430,8 @@ def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(
     FedJob.objects.update(seen_at=timezone.now() - timedelta(minutes=2))  # it does not answer any more
     world.passes()
     assert not world.plan().forecast
+    assert world.plan().unknown[first.task_id].startswith("Slurm has reported nothing since ")
+    assert world.plan().unknown[second.task_id].startswith("Slurm has reported nothing since ")
     world.look()
     world.passes()
     assert world.plan().forecast

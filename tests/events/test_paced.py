@@ -28,6 +28,9 @@ def test_ticks_of_a_pool_share_messages_and_merges_of_all_logs_do(monkeypatch: p
     assert announce._due(tick, [(1,), (3,)]) == [(3,)]
     assert announce._due(merge, [("a",)]) == [("a",)]
     assert announce._due(merge, [("b",), ("c",)]) == []
+    tend = "dispatch.tasks.tend_cluster"
+    told = [announce._due(tend, [(1, True)]) for _ in range(3)]
+    assert told == [[(1, True)], [], []] and announce._due(tend, [(2, True)]) == [(2, True)]
     assert announce._due("dispatch.tasks.stop", [("a",)] * 2) == [("a",)] * 2
     started = [(tuple(f"task{number}" for number in range(60)),), (("x",),), (("y",) * 60,)]
     assert list(announce._joined(started)) == [(*started[0], *started[1]), started[2]]  # type: ignore[arg-type]

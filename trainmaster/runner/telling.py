@@ -32,16 +32,14 @@ def tell_begun(attempt: str) -> int:
 
 
 def _is_seen(word: Dict[str, Any], attempt: str) -> bool:
-    """Whether there is nothing more to tell: the server knows, or does not want to."""
+    """Whether there is nothing more to tell: the server knows, or none of its addresses wants to."""
+    refused = 0
     for url in word["urls"]:
         try:
             with ServerClient(url, word["token"], word["cert_sha256"], _REQUEST_SECONDS) as server:
                 answer = server.post(f"/runner/v1/slurm/{quote(attempt, safe='')}/begun").json()
-        except Later:
-            return False
-        except Answered:
-            return True
-        except (HttpError, ValueError):
+        except (HttpError, ValueError) as error:  # what answers there may be something else, as a proxy is
+            refused += isinstance(error, Answered) and not isinstance(error, Later)
             continue
         return bool(isinstance(answer, dict) and answer.get("seen"))
-    return False
+    return refused == len(word["urls"])

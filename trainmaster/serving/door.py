@@ -1,8 +1,9 @@
 """The door of a task's service: a port of the host's loopback that opens for the server alone.
 
 On a node of a Slurm cluster, which the server reaches by its login node, it is a port of all the node's addresses. Any
-account of the host, or of the cluster, can dial it, so nobody is let in who does not prove the run's secret; what lies
-behind is a socket or a program that only the run's own account can reach.
+account of the host, or of the cluster, can dial it, and may read what others say to it. So nobody is let in who does
+not prove the run's secret for a word that the door has made for this connection; what lies behind is a socket or a
+program that only the run's own account can reach.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hmac
 import re
 import secrets
 import socket
+from collections import OrderedDict
 from typing import Awaitable, Callable, Optional, Tuple
 
 Ends = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -25,6 +27,10 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
 _HANDSHAKE_SECONDS = 10.0
 _BLOCK_BYTES = 65536
+#: connections that have not proved themselves; beyond it the oldest is dropped
+_MOST_UNPROVED = 256
+#: first lines that are known again; an older one opens a connection to the service, which gets nothing
+_MOST_USED = 4096
 
 
 class Door:
@@ -33,6 +39,8 @@ class Door:
     def __init__(self, secret: str, run_key: str, opener: Opener) -> None:
         self._secret, self._key, self._opener = secret, run_key, opener
         self.port = 0
+        self._unproved: "OrderedDict[asyncio.StreamWriter, None]" = OrderedDict()
+        self._used: "OrderedDict[str, None]" = OrderedDict()
 
     async def open(self, wanted: int, address: str = LOOPBACK) -> None:
         """Listen on the wanted port, or on any free one where another program has it."""
@@ -47,18 +55,38 @@ class Door:
             return
 
     async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._unproved[writer] = None
+        if len(self._unproved) > _MOST_UNPROVED:
+            self._unproved.popitem(last=False)[0].transport.abort()
+        inner: Optional[Ends] = None
         try:
             line = await asyncio.wait_for(reader.readexactly(HELLO_BYTES), _HANDSHAKE_SECONDS)
             nonce = nonce_of(self._secret, self._key, line)
-            if nonce is None:
+            if nonce is None or not self._is_new(nonce):
                 return
             inner = await self._opener()
-            writer.write(answer(self._secret, self._key, nonce))
+            challenge = secrets.token_hex(16)
+            writer.write(answer(self._secret, self._key, nonce) + f" {challenge}\n".encode())
+            said = await asyncio.wait_for(reader.readexactly(ENTRY_BYTES), _HANDSHAKE_SECONDS)
+            if not hmac.compare_digest(said, entry(self._secret, self._key, self.port, challenge)):
+                return
+            self._unproved.pop(writer, None)
             await join((reader, writer), inner)
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             return
         finally:
+            self._unproved.pop(writer, None)
+            if inner is not None:
+                close(inner[1])
             close(writer)
+
+    def _is_new(self, nonce: str) -> bool:
+        if nonce in self._used:
+            return False
+        self._used[nonce] = None
+        if len(self._used) > _MOST_USED:
+            self._used.popitem(last=False)
+        return True
 
 
 async def join(one: Ends, other: Ends) -> None:
@@ -109,14 +137,17 @@ def to_port(port: int) -> Opener:
 
 # --- how a door and the server know each other: both prove the run's secret (docs/protocol.md, "Doors") -------
 
-#: of the server's first line and of the door's answer, newline included
+#: of the server's first line, newline included; of the door's proof, and of the word that follows it; of the server's
+#: second line, newline included
 HELLO_BYTES = 32 + 1 + 64 + 1
-ANSWER_BYTES = 64 + 1
+ANSWER_BYTES = 64
+CHALLENGE_BYTES = 1 + 32 + 1
+ENTRY_BYTES = 64 + 1
 _HELLO = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{64})\n")
 
 
 def hello(secret: str, run_key: str) -> "tuple[bytes, bytes]":
-    """(first line of who dials, the answer that the door must give)."""
+    """(first line of who dials, the proof that the door must give)."""
     nonce = secrets.token_hex(16)
     line = f"{nonce} {_proof(secret, 'dial', run_key, nonce)}\n"
     return line.encode(), answer(secret, run_key, nonce)
@@ -131,7 +162,12 @@ def nonce_of(secret: str, run_key: str, line: bytes) -> Optional[str]:
 
 
 def answer(secret: str, run_key: str, nonce: str) -> bytes:
-    return f"{_proof(secret, 'listen', run_key, nonce)}\n".encode()
+    return _proof(secret, "listen", run_key, nonce).encode()
+
+
+def entry(secret: str, run_key: str, port: int, challenge: str) -> bytes:
+    """The second line of who dials the door of this port. It is good for the connection with this word alone."""
+    return f"{_proof(secret, 'enter', run_key, f'{port}|{challenge}')}\n".encode()
 
 
 def _proof(secret: str, side: str, run_key: str, nonce: str) -> str:

@@ -80,7 +80,7 @@ class Slurm:
             if wait.data.get("slurm_job")
         }
         most = SlurmSettings.of(pool.slurm).max_fed
-        return order.expected(states, feeding.expected(pool.pk), most, now)
+        return order.expected(states, *feeding.expected(pool.pk), most, now)
 
     def _seen(self, plan: Plan, fed: Mapping[str, FedJob], most: int, other: Mapping[str, Reason]) -> Plan:
         """The plan with the reasons of what was handed over; `other`: reasons in their place."""

@@ -27,9 +27,10 @@ from jobs import feeding
 from scheduling import idle_slots, policies, promises, world
 from scheduling.calibration import Learned
 from scheduling.deadlines import Look
+from scheduling.feeding import nothing_since
 from scheduling.forecast import Forecast, forecast, too_far
 from scheduling.promises import Promise
-from scheduling.reasons import NEVER, about, clock, still_about
+from scheduling.reasons import NEVER, about, still_about
 
 #: why a forecast is not shown that was made when the task waited for something else
 OTHER_REASON = "what it waits for has changed since the last forecast; the next one follows within seconds"
@@ -86,8 +87,8 @@ class Plan:
         if not old:
             return self
         spans = {task: span for task, span in self.forecast.items() if task not in old}
-        why = f"{self.by} has reported nothing since {clock(min(self.said_at[task] for task in old), now.timestamp())}"
-        return replace(self, forecast=spans, unknown={**self.unknown, **dict.fromkeys(old, why)})
+        why = {task: nothing_since(self.by, self.said_at[task], now.timestamp()) for task in old}
+        return replace(self, forecast=spans, unknown={**self.unknown, **why})
 
 
 _latest: dict[int, Plan] = {}

@@ -145,7 +145,9 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan, Fore
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     with cursor() as writes:
         writes.execute("DELETE FROM hosts_poolchange WHERE id = ANY(%s)", [seen])
-    if not due:
-        return Made(done.started, done.left, times), None
     theirs = chosen.of_pool(pool).expect(pool, plan, snapshot.now)
+    if (
+        not due and theirs is None
+    ):  # what another scheduler says costs little, and is never older than the reasons
+        return Made(done.started, done.left, times), None
     return Made(done.started, done.left, times), (snapshot, plan, theirs)

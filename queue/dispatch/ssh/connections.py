@@ -247,7 +247,7 @@ class Pool:
                 ends = await link.connection.open_connection(address, port, encoding=None)
             except asyncssh.ChannelOpenError as error:
                 if link.alive:
-                    raise refusal(str(endpoint), port, error) from error
+                    raise refusal(str(endpoint), port, error, address) from error
             except (asyncssh.Error, OSError) as error:
                 if not pooled:
                     raise Unreachable(f"The link to {endpoint} broke: {error}.") from error

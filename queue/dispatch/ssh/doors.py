@@ -20,7 +20,7 @@ from hosts import slurm_nodes
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import AllocationState
-from trainmaster.serving.door import ANSWER_BYTES, LOOPBACK, hello
+from trainmaster.serving.door import ANSWER_BYTES, CHALLENGE_BYTES, LOOPBACK, entry, hello
 
 __all__ = ["Door", "RemoteError", "Unreachable", "connect", "door_of"]
 
@@ -55,12 +55,15 @@ def door_of(command: Command) -> Door | None:
     if member is None:
         return None
     host = member.host
-    endpoint, address = _way(host)
+    try:
+        endpoint, address = _way(host)
+    except Host.DoesNotExist:  # the login node of its pool is gone
+        return None
     return Door(host.name, endpoint, service.port, member.run_key, member.allocation.gang_secret, address)
 
 
 def _way(host: Host) -> tuple[Endpoint | None, str]:
-    """Whom to dial for a door of this host, and its address from there."""
+    """Whom to dial for a door of this host, and its address from there. Raises Host.DoesNotExist."""
     if host.transport == Host.Transport.LOCAL:
         return None, LOOPBACK
     if host.transport == Host.Transport.SLURM:
@@ -79,22 +82,31 @@ async def connect(door: Door) -> socket.socket:
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await loop.sock_sendall(connected, line)
-            said = b""
-            while len(said) < ANSWER_BYTES:
-                block = await loop.sock_recv(connected, ANSWER_BYTES - len(said))
-                if not block:
-                    raise Unreachable(f"The program on {door.host} is not accepting connections.")
-                said += block
-        if said != expected:
-            raise Unreachable(
-                f"Another program than the task's is listening on port {door.port} of {door.host}."
-            )
+            if await _read(door, connected, ANSWER_BYTES) != expected:
+                raise Unreachable(
+                    f"Another program than the task's is listening on port {door.port} of {door.host}."
+                )
+            # a door of an older bundle ends its line here
+            if await _read(door, connected, 1) != b"\n":
+                challenge = (await _read(door, connected, CHALLENGE_BYTES - 1))[:-1].decode("latin-1")
+                await loop.sock_sendall(connected, entry(door.secret, door.run_key, door.port, challenge))
     except BaseException as error:
         connected.close()
         if isinstance(error, (OSError, TimeoutError)):
             raise Unreachable(f"The task on {door.host} did not answer: {error or 'timed out'}.") from error
         raise
     return connected
+
+
+async def _read(door: Door, connected: socket.socket, size: int) -> bytes:
+    """So many bytes of what the door says. Raises Unreachable."""
+    said = b""
+    while len(said) < size:
+        block = await asyncio.get_running_loop().sock_recv(connected, size - len(said))
+        if not block:
+            raise Unreachable(f"The program on {door.host} is not accepting connections.")
+        said += block
+    return said
 
 
 async def _dial(port: int) -> socket.socket:

@@ -18,8 +18,9 @@ from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.contact_errors import RemoteError, Unreachable, VerbFailed
 from dispatch.ssh.slurm_login import SlurmRefused
 from hosts.models import Host
-from jobs.fed_jobs import FedJob
+from jobs import feeding
 from jobs.models import Member
+from jobs.states import MemberState
 from trainmaster import bounded_json
 from trainmaster.bundle import host_command, installer_command
 from trainmaster.own_folders import SHELL
@@ -65,19 +66,16 @@ def of_runs(
     """Have the verb done for runs in open jobs, by a step of each job: {"runs": run key: answer}.
 
     `runs`: run key -> what is asked or ordered of it; `more` for all of them. Raises the RemoteError of a job, once all
-    were asked.
+    were asked; and Unreachable for a run that is not over, of which Slurm surely has no job any more.
     """
-    jobs = dict(
-        FedJob.objects.filter(
-            allocation__in={key.rpartition(".")[0] for key in runs}, over_at=None
-        ).values_list("allocation", "job_id")
-    )
+    attempts = {key.rpartition(".")[0] for key in runs}
+    jobs = dict(feeding.not_over().filter(allocation__in=attempts).values_list("allocation", "job_id"))
     nodes: dict[str, dict[str, Host]] = defaultdict(dict)
     for member in Member.objects.filter(allocation__in=jobs).select_related("host"):
         if member.run_key in runs:
             nodes[member.allocation_id][member.run_key] = member.host
     answers: dict[str, Any] = {}
-    failure: RemoteError | None = None
+    failure: RemoteError | None = _without_job(runs, attempts - jobs.keys())
     for attempt, here in nodes.items():
         own = {node.address: {key: runs[key]} for key, node in here.items()}
         request = {"of_node": own, **(more or {})}
@@ -91,6 +89,16 @@ def of_runs(
     if failure is not None:
         raise failure
     return {"runs": answers}
+
+
+def _without_job(runs: Mapping[str, Any], attempts: set[str]) -> Unreachable | None:
+    """What there is to say of the runs of these attempts, unless they have ended."""
+    members = Member.objects.filter(allocation__in=attempts).exclude(state=MemberState.ENDED)
+    left = sorted(member.run_key for member in members if member.run_key in runs)
+    if not left:
+        return None
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    return Unreachable(f"Slurm has no job any more in which {left[0]}{more} could be reached.")
 
 
 def _push(login: Host, job_id: str, nodes: Sequence[Host]) -> None:

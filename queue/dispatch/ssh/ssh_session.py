@@ -196,13 +196,15 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def refusal(endpoint: str, port: int, error: asyncssh.ChannelOpenError) -> Unreachable:
-    """The sentence of an sshd that did not open the way to a port."""
+def refusal(endpoint: str, port: int, error: asyncssh.ChannelOpenError, address: str) -> Unreachable:
+    """The sentence of an sshd that did not open the way to a port, of its host or of another address."""
+    own = address == LOOPBACK
     if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
         return WayRefused(
-            f"{endpoint} does not forward connections to its own ports: its sshd needs AllowTcpForwarding yes or local."
+            f"{endpoint} does not forward connections to {'its own ports' if own else address}: "
+            "its sshd needs AllowTcpForwarding yes or local."
         )
-    return Unreachable(f"Nothing answers on port {port} of {endpoint}: {error.reason}.")
+    return Unreachable(f"Nothing answers on port {port} of {endpoint if own else address}: {error.reason}.")
 
 
 def no_session(endpoint: str, error: asyncssh.ChannelOpenError) -> SshBusy:
