@@ -57,7 +57,7 @@ _GAVE_WAY = {
 }  # fmt: skip
 #: One that ends so often with a restart of its host may well be the cause.
 _MOST_HOST_RESTARTS = 3
-_USABLE = Q(missing=False, enabled=True, draining=False)
+_USABLE = {"missing": False, "enabled": True, "draining": False}
 
 
 def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
@@ -131,7 +131,7 @@ def _slots(host: Host) -> list[int]:
 
 def _usable(host: Host) -> list[int]:
     """The ids of its slots that are in use."""
-    return list(host.slots.filter(_USABLE).values_list("pk", flat=True))
+    return list(host.slots.filter(**_USABLE).values_list("pk", flat=True))
 
 
 def _start(row: BurnIn) -> None:
@@ -188,7 +188,7 @@ def _ask_for_usable() -> None:
         command__state=CommandState.ACTIVE, command__task__state=TaskState.WAITING
     )
     usable = Count(
-        "host__slots", filter=Q(**{f"host__slots__{name}": value for name, value in _USABLE.children})
+        "host__slots", filter=Q(**{f"host__slots__{name}": value for name, value in _USABLE.items()})
     )
     changed = waiting.annotate(usable=usable).exclude(usable=0).exclude(usable=F("command__task__slots"))
     for pk, slots in list(changed.values_list("pk", "usable")):
@@ -212,7 +212,7 @@ def ask_due(now: datetime) -> None:
     _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - WEEK)
     going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
-    usable = Slot.objects.filter(_USABLE, host=OuterRef("pk"))
+    usable = Slot.objects.filter(**_USABLE, host=OuterRef("pk"))
     weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & Exists(usable) & ~Exists(lately)
     ready = registry.present().filter(
         admission=Host.Admission.READY, contact=Host.Contact.REACHABLE, enabled=True, transport__in=_REACHED
