@@ -6,17 +6,14 @@ of the pool, and a pool may have that taken out of use (`burn_in_do`).
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
@@ -30,20 +27,15 @@ from events.announce import announce
 from hosts import registry
 from hosts.health import burn_in as rules
 from hosts.health.burn_in import Compared, Figure
-from hosts.models import BEFORE_BURN_IN, BurnInAction, BurnInRule, Host, Slot
-from hosts.pools import mark_dirty
+from hosts.models import BEFORE_BURN_IN, BurnInAction, Host
 from hosts.transitions import note
 from jobs import quarantine
 from jobs import transitions as jobs
 from jobs.assigning import Assignment, Stale, assign_all
-from jobs.models import Allocation, Member, Task
-from jobs.states import Reason, TaskState
+from jobs.models import Allocation, Member
+from jobs.states import Reason
 from submissions import contexts
 
-log = logging.getLogger(__name__)
-WEEK, _DAY = timedelta(days=7), timedelta(days=1)
-#: The server asks for so many by itself in one look, and has so large a share of a pool's hosts measured at once.
-_PER_LOOK, _SHARE = 10, 0.1
 JUDGE = "dispatch.host_tasks.judge_burn_ins"
 #: reasons of the events of hosts
 PASSED, FOUND = "burn_in_passed", "burn_in_found"
@@ -57,7 +49,7 @@ _GAVE_WAY = {
 }  # fmt: skip
 #: One that ends so often with a restart of its host may well be the cause.
 _MOST_HOST_RESTARTS = 3
-_USABLE = {"missing": False, "enabled": True, "draining": False}
+USABLE = {"missing": False, "enabled": True, "draining": False}
 
 
 def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
@@ -66,7 +58,7 @@ def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
     `actor`: one that the server asks for is nobody's submission, so who may use the pool and how much a user may
     submit does not count.
     """
-    _withdraw_all(_outdated().filter(host=host_id))
+    withdraw_all(outdated().filter(host=host_id))
     return _ask(host_id, owner, actor)
 
 
@@ -100,17 +92,17 @@ def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
     )
     row = BurnIn.objects.create(command=command, host=host)
     if host.drain_cause in BEFORE_BURN_IN:
-        _start(row)
+        start(row)
     note(host, "burn_in_asked", actor, {"name": host.name})
     return command
 
 
-_REACHED = (Host.Transport.SSH, Host.Transport.LOCAL)
+REACHED = (Host.Transport.SSH, Host.Transport.LOCAL)
 
 
 def _slots(host: Host) -> list[int]:
     """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
-    if host.transport not in _REACHED:
+    if host.transport not in REACHED:
         raise Refusal(
             f"{host.name} belongs to a Slurm cluster. Burn-ins are for hosts that are reached by SSH.",
             Code.CONFLICT,
@@ -131,10 +123,10 @@ def _slots(host: Host) -> list[int]:
 
 def _usable(host: Host) -> list[int]:
     """The ids of its slots that are in use."""
-    return list(host.slots.filter(**_USABLE).values_list("pk", flat=True))
+    return list(host.slots.filter(**USABLE).values_list("pk", flat=True))
 
 
-def _start(row: BurnIn) -> None:
+def start(row: BurnIn) -> None:
     """Give the burn-in its slots on a host to which no pass gives anything. If one is held, it waits."""
     jobs.lock_tasks([row.command.task_id])
     with suppress(Stale):
@@ -154,7 +146,7 @@ def newest_of(host: Host) -> BurnIn | None:
     return rows.order_by("-command__submitted_at").first()
 
 
-def _outdated() -> QuerySet[BurnIn]:
+def outdated() -> QuerySet[BurnIn]:
     """Those that have not ended whose host has left their pool since, or was taken out."""
     opened = BurnIn.objects.exclude(command__state__in=END_STATES)
     return opened.filter(
@@ -164,7 +156,7 @@ def _outdated() -> QuerySet[BurnIn]:
     )
 
 
-def _withdraw_all(rows: QuerySet[BurnIn]) -> None:
+def withdraw_all(rows: QuerySet[BurnIn]) -> None:
     for pk in list(rows.values_list("pk", flat=True)):
         _withdraw(pk)
 
@@ -180,101 +172,6 @@ def _withdraw(pk: uuid.UUID) -> None:
     if not commands.stop_attempt(command, reason=reason, actor="server"):
         ending = "its host has left the pool"
         commands.end(command, CommandState.CANCELED, ending, reason=reason, actor="server")
-
-
-def _ask_for_usable() -> None:
-    """Those that wait ask for the slots that their hosts have in use by now; without any they go on waiting."""
-    waiting = BurnIn.objects.filter(
-        command__state=CommandState.ACTIVE, command__task__state=TaskState.WAITING
-    )
-    usable = Count(
-        "host__slots", filter=Q(**{f"host__slots__{name}": value for name, value in _USABLE.items()})
-    )
-    changed = waiting.annotate(usable=usable).exclude(usable=0).exclude(usable=F("command__task__slots"))
-    for pk, slots in list(changed.values_list("pk", "usable")):
-        with transaction.atomic():
-            command = commands.lock(pk)
-            jobs.lock_tasks([command.task_id])
-            if Task.objects.filter(pk=command.task_id, state=TaskState.WAITING).update(slots=slots):
-                command.config["resources"]["slots"] = slots
-                command.save(update_fields=["config"])
-                mark_dirty(command.job.pool_id)
-
-
-def ask_due(now: datetime) -> None:
-    """Ask for a burn-in of each host that waits for one, or whose pool wants one a week and that had none so long.
-
-    Those that were measured longest ago come first. In a pool that wants one a week few are open at a time; such as
-    found no room within a day do not count.
-    """
-    _withdraw_all(_outdated())
-    _ask_for_usable()
-    _start_waiting()
-    lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - WEEK)
-    going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
-    usable = Slot.objects.filter(**_USABLE, host=OuterRef("pk"))
-    weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & Exists(usable) & ~Exists(lately)
-    ready = registry.present().filter(
-        admission=Host.Admission.READY, contact=Host.Contact.REACHABLE, enabled=True, transport__in=_REACHED
-    )
-    due = ready.filter(weekly | Q(drain_cause=Host.Drain.BURN_IN)).exclude(Exists(going_on))
-    due = due.annotate(last=Max("burn_ins__command__submitted_at"))
-    asked, room = 0, _room(now)
-    for host in due.select_related("pool").order_by(F("last").asc(nulls_first=True), "pk"):
-        if asked == _PER_LOOK:
-            break
-        is_held_back = host.drain_cause == Host.Drain.BURN_IN
-        if not is_held_back and room[host.pool_id] <= 0:
-            continue
-        if is_held_back and not host.slots.filter(missing=False).exists():
-            registry.burn_in_over(host.pk, "")  # there is nothing to be measured
-        elif sentence := _ask_unasked(host):
-            log.info("No burn-in of host %s: %s", host.name, sentence)
-            registry.burn_in_refused(host.pk, sentence)
-            if not is_held_back:
-                room[host.pool_id] = 0  # what is refused for one host of the pool is refused for all
-        else:
-            registry.burn_in_refused(host.pk, "")
-            asked += 1
-            room[host.pool_id] -= 1
-
-
-def _room(now: datetime) -> Counter[int]:
-    """Pool -> how many more burn-ins of its hosts may be open."""
-    sizes = registry.present().order_by().values_list("pool").annotate(Count("pk"))
-    room = Counter({pool: max(1, int(count * _SHARE)) for pool, count in sizes})
-    opened = BurnIn.objects.exclude(command__state__in=END_STATES)
-    opened = opened.filter(
-        Q(command__submitted_at__gt=now - _DAY) | Q(command__task__state=TaskState.RUNNING)
-    )
-    room.subtract(dict(opened.order_by().values_list("host__pool").annotate(Count("pk"))))
-    return room
-
-
-def _ask_unasked(host: Host) -> str:
-    """The server asks for a burn-in; why it is refused, empty if it is not."""
-    if (owner := _owner(host)) is None:
-        return "No burn-in can be asked for: it is a job of an admin, and no admin is active."
-    try:
-        ask(host.pk, owner=owner, actor="server")
-    except Refusal as error:
-        return f"No burn-in can be asked for: {error}"
-    return ""
-
-
-def _start_waiting() -> None:
-    """Those on hosts that get no other work, and that could not start when they were asked for."""
-    rows = BurnIn.objects.filter(host__drain_cause__in=BEFORE_BURN_IN, command__task__state=TaskState.WAITING)
-    rows = rows.exclude(command__task__not_before__gt=timezone.now())
-    for row in rows.select_related("command", "host"):
-        with transaction.atomic():
-            _start(row)
-
-
-def _owner(host: Host) -> User | None:
-    """Whose job it is if nobody has asked: the admin who added the host, else the first admin."""
-    admins = User.objects.filter(is_active=True, role=User.Role.ADMIN).order_by("pk")
-    return admins.filter(username=host.added_by).first() or admins.first()
 
 
 # --- what its program reports -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.models import Group, User
 from accounts.refusals import Refusal
-from commands import burn_in
+from commands import burn_in, burn_ins_due
 from commands import transitions as commands
 from commands.models import BurnIn, Command
 from commands.states import CommandState
@@ -201,18 +201,18 @@ def test_where_nothing_can_start_it_is_refused(changed: dict[str, Any], sentence
 def test_once_a_week_if_the_pool_says_so() -> None:
     host, now = make_host("gpu1", 1), timezone.now()
     owner = admin()
-    burn_in.ask_due(now)
+    burn_ins_due.ask_due(now)
     assert not Command.objects.exists(), "nobody has asked for it"
     pool_edits.edit(default_pool().name, {"burn_in": "weekly"}, actor="user:ada")
-    burn_in.ask_due(now)
-    burn_in.ask_due(now)
+    burn_ins_due.ask_due(now)
+    burn_ins_due.ask_due(now)
     [command] = Command.objects.all()
     assert command.owner == owner
     ended(started(command))
     burn_in.judge_due()
-    burn_in.ask_due(now + timedelta(days=6))
+    burn_ins_due.ask_due(now + timedelta(days=6))
     assert Command.objects.count() == 1
-    burn_in.ask_due(now + timedelta(days=8))
+    burn_ins_due.ask_due(now + timedelta(days=8))
     assert BurnIn.objects.filter(host=host).count() == 2
 
 
@@ -228,7 +228,7 @@ def joining(name: str = "gpu9") -> Host:
 
 def measures_itself(host: Host, *records: dict[str, Any]) -> None:
     """The burn-in that the server asks for, which no pass starts."""
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     members = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
     member = members.exclude(state="ENDED").get(host=host)
     transitions.member_launched(member.pk, boot_id="b")
@@ -257,7 +257,7 @@ def test_one_that_has_not_passed_waits_for_another_burn_in_or_for_an_admin() -> 
     host.refresh_from_db()
     assert host.drain_cause == Host.Drain.BURN_IN_FOUND
     assert host.drain_reason == "Burn-in: slot 0: wrong results of matrix products 3."
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     assert BurnIn.objects.count() == 1, "it is not asked for again and again"
     burn_in.ask(host.pk, owner=owner, actor="user:ada")
     measures_itself(host, figure("wrong_results", 0.0))
@@ -278,7 +278,7 @@ def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
 def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
     admin()
     host = joining()
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     command = Command.objects.get()
     commands.kill(command.pk, actor="user:ada")
     ended(Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(), code=143)
@@ -292,7 +292,7 @@ def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
 def test_without_a_record_of_its_end_it_has_not_passed() -> None:
     admin()
     host = joining()
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get()
     transitions.member_launched(member.pk, boot_id="b")
     transitions.member_running(member.pk)
@@ -308,7 +308,7 @@ def test_one_whose_host_has_left_the_pool_or_was_taken_out_is_ended() -> None:
     moved, removed = asked(host), asked(other)
     registry.change_pool(host.pk, ResourcePool.objects.create(name="a100"), actor="user:ada")
     registry.remove(other.pk, actor="user:ada")
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     for command in (moved, removed):
         command.refresh_from_db()
         assert command.state == CommandState.CANCELED
@@ -321,7 +321,7 @@ def test_while_it_waits_it_asks_for_the_slots_that_are_in_use() -> None:
     host = make_host("gpu1", 3)
     command = asked(host)
     registry.switch_slot(host.slots.order_by("index")[0].pk, enabled=False, actor="user:ada")
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     assert Task.objects.get(pk=command.task_id).slots == 2
     assert started(command).slots == 2
 
@@ -336,7 +336,7 @@ def test_a_disabled_host_is_no_finding() -> None:
 
 def test_why_none_can_be_asked_for_is_said_on_the_host_that_waits() -> None:
     host = joining()
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     host.refresh_from_db()
     assert host.drain_reason.endswith("it is a job of an admin, and no admin is active.")
     admin()
@@ -345,7 +345,7 @@ def test_why_none_can_be_asked_for_is_said_on_the_host_that_waits() -> None:
         {"open_to": {"groups": [Group.objects.create(name="vision").name]}},
         actor="user:ada",
     )
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     host.refresh_from_db()
     assert host.drain_reason.endswith("or if it is enabled.")
     assert BurnIn.objects.filter(host=host).exists(), "whom the pool is for does not count"
@@ -355,7 +355,7 @@ def test_a_host_without_slots_is_let_in() -> None:
     admin()
     host = joining()
     host.slots.all().delete()
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     assert not Host.objects.get(pk=host.pk).draining
 
 
@@ -389,7 +389,7 @@ def test_few_are_open_at_a_time_and_the_oldest_come_first() -> None:
     ended(started(first))
     burn_in.judge_due()
     for _ in range(2):
-        burn_in.ask_due(timezone.now() + timedelta(hours=1))
+        burn_ins_due.ask_due(timezone.now() + timedelta(hours=1))
     opened = BurnIn.objects.exclude(command=first)
     assert opened.count() == 1 and opened.get().host.name != "gpu1"
 
