@@ -168,7 +168,8 @@ def _withdraw(pk: uuid.UUID) -> None:
     if command.has_ended:
         return
     BurnIn.objects.filter(pk=pk).update(judged_at=timezone.now())
-    commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server")
+    if not commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server"):
+        return
     if not commands.stop_attempt(command, reason=reason, actor="server"):
         ending = "its host has left the pool"
         commands.end(command, CommandState.CANCELED, ending, reason=reason, actor="server")

@@ -39,6 +39,7 @@ def ask_due(now: datetime) -> None:
     _ask_for_usable()
     _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - _WEEK)
+    lately = lately.filter(Q(host__joined_at=None) | Q(command__submitted_at__gte=F("host__joined_at")))
     going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
     usable = Slot.objects.filter(**burn_in.USABLE, host=OuterRef("pk"))
     weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & Exists(usable) & ~Exists(lately)
