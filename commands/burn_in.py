@@ -6,21 +6,20 @@ of the pool, and a pool may have that taken out of use (`burn_in_do`).
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from commands import submit
+from commands import transitions as commands
 from commands.config import check
 from commands.models import BurnIn, Command
 from commands.states import END_STATES, CommandState
@@ -28,17 +27,15 @@ from events.announce import announce
 from hosts import registry
 from hosts.health import burn_in as rules
 from hosts.health.burn_in import Compared, Figure
-from hosts.models import BEFORE_BURN_IN, BurnInAction, BurnInRule, Host
+from hosts.models import BEFORE_BURN_IN, BurnInAction, Host
 from hosts.transitions import note
 from jobs import quarantine
 from jobs import transitions as jobs
 from jobs.assigning import Assignment, Stale, assign_all
 from jobs.models import Allocation, Member
-from jobs.states import Reason, TaskState
+from jobs.states import Reason
 from submissions import contexts
 
-log = logging.getLogger(__name__)
-WEEK = timedelta(days=7)
 JUDGE = "dispatch.host_tasks.judge_burn_ins"
 #: reasons of the events of hosts
 PASSED, FOUND = "burn_in_passed", "burn_in_found"
@@ -47,12 +44,26 @@ _LOWEST = 99
 _RECORDS = ("burn_in", "burn_in_failed", "burn_in_done")
 _SENTENCE_CHARACTERS = 300
 #: A stop for one of these is not its end: it starts again.
-_GAVE_WAY = {Reason.PREEMPTED, Reason.WINDOW, Reason.MAX_SLOTS_SET, Reason.POOL_CHANGED}
+_GAVE_WAY = {
+    Reason.PREEMPTED, Reason.WINDOW, Reason.MAX_SLOTS_SET, Reason.POOL_CHANGED, Reason.HOST_DISABLED
+}  # fmt: skip
+#: One that ends so often with a restart of its host may well be the cause.
+_MOST_HOST_RESTARTS = 3
+USABLE = {"missing": False, "enabled": True, "draining": False}
+
+
+def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
+    """Submit a burn-in of the host, or return the one that has not ended yet. Raises Refusal.
+
+    `actor`: one that the server asks for is nobody's submission, so who may use the pool and how much a user may
+    submit does not count.
+    """
+    withdraw_all(outdated().filter(host=host_id))
+    return _ask(host_id, owner, actor)
 
 
 @transaction.atomic
-def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
-    """Submit a burn-in of the host, or return the one that has not ended yet. Raises Refusal."""
+def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
     host = registry.locked(host_id)
     if (under_way := open_of(host)) is not None:
         return under_way.command
@@ -77,17 +88,21 @@ def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
         idempotency_key=None,
         actor=actor,
         preemptible=True,
+        by_server=actor == "server",
     )
     row = BurnIn.objects.create(command=command, host=host)
     if host.drain_cause in BEFORE_BURN_IN:
-        _start(row)
+        start(row)
     note(host, "burn_in_asked", actor, {"name": host.name})
     return command
 
 
+REACHED = (Host.Transport.SSH, Host.Transport.LOCAL)
+
+
 def _slots(host: Host) -> list[int]:
     """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
-    if host.transport not in (Host.Transport.SSH, Host.Transport.LOCAL):
+    if host.transport not in REACHED:
         raise Refusal(
             f"{host.name} belongs to a Slurm cluster. Burn-ins are for hosts that are reached by SSH.",
             Code.CONFLICT,
@@ -108,11 +123,10 @@ def _slots(host: Host) -> list[int]:
 
 def _usable(host: Host) -> list[int]:
     """The ids of its slots that are in use."""
-    rows = host.slots.filter(missing=False, enabled=True, draining=False)
-    return list(rows.values_list("pk", flat=True))
+    return list(host.slots.filter(**USABLE).values_list("pk", flat=True))
 
 
-def _start(row: BurnIn) -> None:
+def start(row: BurnIn) -> None:
     """Give the burn-in its slots on a host to which no pass gives anything. If one is held, it waits."""
     jobs.lock_tasks([row.command.task_id])
     with suppress(Stale):
@@ -132,38 +146,33 @@ def newest_of(host: Host) -> BurnIn | None:
     return rows.order_by("-command__submitted_at").first()
 
 
-def ask_due(now: datetime) -> None:
-    """Ask for a burn-in of each host that waits for one, or whose pool wants one a week and that had none so long."""
-    _start_waiting()
-    lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - WEEK)
-    going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
-    weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & ~Exists(lately)
-    ready = registry.present().filter(
-        admission=Host.Admission.READY, contact=Host.Contact.REACHABLE, enabled=True
+def outdated() -> QuerySet[BurnIn]:
+    """Those that have not ended whose host has left their pool since, or was taken out."""
+    opened = BurnIn.objects.exclude(command__state__in=END_STATES)
+    return opened.filter(
+        ~Q(command__job__pool=F("host__pool"))
+        | Q(command__submitted_at__lt=F("host__joined_at"))
+        | Q(host__admission=Host.Admission.REMOVED)
     )
-    due = ready.filter(weekly | Q(drain_cause=Host.Drain.BURN_IN)).exclude(Exists(going_on))
-    for host in due.order_by("pk"):
-        if (owner := _owner(host)) is None:
-            continue
-        try:
-            ask(host.pk, owner=owner, actor="server")
-        except Refusal as error:
-            log.info("No burn-in of host %s: %s", host.name, error)
 
 
-def _start_waiting() -> None:
-    """Those on hosts that get no other work, and that could not start when they were asked for."""
-    rows = BurnIn.objects.filter(host__drain_cause__in=BEFORE_BURN_IN, command__task__state=TaskState.WAITING)
-    rows = rows.exclude(command__task__not_before__gt=timezone.now())
-    for row in rows.select_related("command", "host"):
-        with transaction.atomic():
-            _start(row)
+def withdraw_all(rows: QuerySet[BurnIn]) -> None:
+    for pk in list(rows.values_list("pk", flat=True)):
+        _withdraw(pk)
 
 
-def _owner(host: Host) -> User | None:
-    """Whose job it is if nobody has asked: the admin who added the host, else the first admin."""
-    admins = User.objects.filter(is_active=True, role=User.Role.ADMIN).order_by("pk")
-    return admins.filter(username=host.added_by).first() or admins.first()
+@transaction.atomic
+def _withdraw(pk: uuid.UUID) -> None:
+    """End a burn-in that has not ended, with no effect on its host."""
+    command, reason = commands.lock(pk), Reason.POOL_CHANGED
+    if command.has_ended:
+        return
+    BurnIn.objects.filter(pk=pk).update(judged_at=timezone.now())
+    if not commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server"):
+        return
+    if not commands.stop_attempt(command, reason=reason, actor="server"):
+        ending = "its host has left the pool"
+        commands.end(command, CommandState.CANCELED, ending, reason=reason, actor="server")
 
 
 # --- what its program reports -------------------------------------------------------------------------------
@@ -184,12 +193,19 @@ def reported(member: Member, record: dict[str, Any]) -> None:
     if record["type"] == "burn_in_done":
         row.is_done = True
     elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
+        if figure.is_host_rate and _has_company(member):
+            return
         device = "" if figure.slot is None else slots[figure.slot]
         _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
     elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
         sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
         _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
     row.save()
+
+
+def _has_company(member: Member) -> bool:
+    """Whether something else runs on the host, which takes its part of processor, memory and disk."""
+    return Member.objects.filter(host=member.host_id, ended_at=None).exclude(pk=member.pk).exists()
 
 
 def _replace(records: list[dict[str, Any]], new: dict[str, Any], *names: str) -> None:
@@ -199,13 +215,22 @@ def _replace(records: list[dict[str, Any]], new: dict[str, Any], *names: str) ->
 
 
 def starts_again(command: Command, allocation: Allocation) -> bool:
-    """Whether the attempt only gave way to other work; False for every other command."""
-    if not allocation.stop_reason or Reason(allocation.stop_reason) not in _GAVE_WAY:
+    """Whether the attempt only gave way to other work, or to what was done to its host; what it had told is forgotten.
+
+    False for every other command.
+    """
+    gave_way = bool(allocation.stop_reason) and Reason(allocation.stop_reason) in _GAVE_WAY
+    if command.state != CommandState.ACTIVE or not (gave_way or _is_host_restart(allocation)):
         return False
-    return (
-        command.state == CommandState.ACTIVE
-        and BurnIn.objects.filter(command=command, is_done=False).exists()
-    )
+    rows = BurnIn.objects.filter(command=command, is_done=False, judged_at=None)
+    return rows.update(figures=[], failures=[]) > 0
+
+
+def _is_host_restart(allocation: Allocation) -> bool:
+    if allocation.exit_reason != Reason.HOST_RESTARTED:
+        return False
+    alike = Allocation.objects.filter(task=allocation.task_id, exit_reason=Reason.HOST_RESTARTED)
+    return alike.count() < _MOST_HOST_RESTARTS
 
 
 # --- what follows -------------------------------------------------------------------------------------------
@@ -234,14 +259,18 @@ def judge_due() -> None:
 @transaction.atomic
 def _judge(pk: uuid.UUID) -> None:
     rows: QuerySet[BurnIn] = BurnIn.objects.select_for_update(of=("self",), skip_locked=True)
-    row = rows.select_related("command", "host__pool").filter(pk=pk, judged_at=None).first()
+    row = rows.select_related("command__job", "host__pool").filter(pk=pk, judged_at=None).first()
     if row is None:
         return
-    row.findings, row.judged_at = _findings(row), timezone.now()
-    row.save(update_fields=["findings", "judged_at"])
-    host = row.host
-    if host.admission == Host.Admission.REMOVED:
+    host, row.judged_at = row.host, timezone.now()
+    is_outdated = row.command.job.pool_id != host.pool_id or (
+        host.joined_at is not None and row.command.submitted_at < host.joined_at
+    )
+    if host.admission == Host.Admission.REMOVED or is_outdated:
+        row.save(update_fields=["judged_at"])
         return
+    row.findings = [] if row.command.state == CommandState.CANCELED else _findings(row)
+    row.save(update_fields=["findings", "judged_at"])
     announce("hosts")
     if row.command.state == CommandState.CANCELED:
         registry.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
@@ -252,23 +281,29 @@ def _judge(pk: uuid.UUID) -> None:
         return
     sentence = f"Burn-in: {'; '.join(each['sentence'] for each in row.findings)}."
     note(host, FOUND, "server", {"name": host.name, "sentence": sentence})
-    registry.burn_in_over(host.pk, sentence)
+    holds_back = any(not each["is_only_told"] for each in row.findings)
+    registry.burn_in_over(host.pk, sentence if holds_back else "")
     if host.pool.burn_in_do == BurnInAction.QUARANTINE:
         _take_out(host, row.findings)
 
 
 def _findings(row: BurnIn) -> list[dict[str, Any]]:
     """What is wrong, the bad first: errors, what is slow, what could not be measured."""
-    if row.command.state == CommandState.ERROR and not row.is_done:
-        return [{"slot": None, "sentence": f"it did not finish: {row.command.ending}", "is_bad": False}]
+    if not row.is_done:
+        return [_told(None, f"it did not finish: {row.command.ending}")]
     compared = rules.compare(figures_of(row), of_others(row.host))
     slow = [_finding(each) for each in compared if each.is_slow]
-    failed = [{**each, "sentence": _failed(each), "is_bad": False} for each in row.failures]
+    failed = [_told(each["slot"], _failed(each)) for each in row.failures]
     return sorted(slow + failed, key=lambda each: not each["is_bad"])
 
 
 def _finding(each: Compared) -> dict[str, Any]:
-    return {"slot": each.figure.slot, "sentence": each.sentence, "is_bad": each.is_bad}
+    told = _told(each.figure.slot, each.sentence)
+    return {**told, "is_bad": each.is_bad, "is_only_told": each.figure.is_host_rate}
+
+
+def _told(slot: int | None, sentence: str) -> dict[str, Any]:
+    return {"slot": slot, "sentence": sentence, "is_bad": False, "is_only_told": False}
 
 
 def _failed(failure: dict[str, Any]) -> str:
@@ -285,7 +320,8 @@ def _take_out(host: Host, findings: Sequence[dict[str, Any]]) -> None:
 
 def with_findings() -> dict[str, int]:
     """Pool name -> how many of its hosts had something wrong in their last burn-in."""
-    newest = BurnIn.objects.exclude(judged_at=None).exclude(host__admission=Host.Admission.REMOVED)
+    newest = BurnIn.objects.exclude(judged_at=None).exclude(command__state=CommandState.CANCELED)
+    newest = newest.exclude(host__admission=Host.Admission.REMOVED)
     newest = newest.order_by("host_id", "-command__submitted_at").distinct("host_id")
     wrong = BurnIn.objects.filter(pk__in=newest.values("pk")).exclude(findings=[])
     return dict(wrong.values_list("host__pool__name").annotate(Count("pk")).order_by())

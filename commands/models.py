@@ -104,14 +104,15 @@ class BurnIn(models.Model):
     command = models.OneToOneField(
         Command, on_delete=models.CASCADE, primary_key=True, related_name="burn_in"
     )
-    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="burn_ins")
+    #: whose row stays hidden when it is taken out, so that its open burn-in is ended (`commands.burn_in`)
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="burn_ins")
     #: as `hosts.health.burn_in.Figure` has them; a later one of the same slot and measure replaces the earlier one
     figures = models.JSONField(default=list)
     #: [{"slot", "sentence"}]: what could not be measured
     failures = models.JSONField(default=list)
     #: its program has measured everything that it could
     is_done = models.BooleanField(default=False)
-    #: [{"slot", "sentence", "is_bad"}]: what was wrong with the host when it was judged
+    #: [{"slot", "sentence", "is_bad", "is_only_told"}]: what was wrong with the host when it was judged
     findings = models.JSONField(default=list)
     judged_at = models.DateTimeField(null=True)
 

@@ -53,7 +53,7 @@ def allocation_ended(allocation: Allocation) -> None:
         )
         return
     if burn_in.starts_again(command, allocation):
-        given_way = Reason(allocation.stop_reason)
+        given_way = Reason(allocation.stop_reason or allocation.exit_reason)
         jobs.set_task_state(command.task_id, TaskState.WAITING, reason=given_way, actor=_ACTOR)
         return
     if command.state == CommandState.STOPPING_KILLED:

@@ -48,14 +48,15 @@ def create(
     kind: Job.Kind = Job.Kind.COMMAND,
     shown: Shown = Shown(),
     preemptible: bool = False,
+    by_server: bool = False,
 ) -> Command:
     """Make the command, or all elements of an array by as many statements; of an array, the first element is returned.
 
     A repeated `idempotency_key` returns the first one again. `preemptible`: it may be stopped for other work, and
-    whoever submits it sees to it that it starts again. Raises Refusal.
+    whoever submits it sees to it that it starts again. `by_server`: its owner has not asked for it. Raises Refusal.
     """
     effective = config.effective()
-    pool = accepted(effective, owner, workspace_number)
+    pool = accepted(effective, owner, workspace_number, by_server=by_server)
     indices = _indices(effective)
     ids = [uuid.uuid4() for _ in indices.values] if indices else [uuid.uuid4()]
     places = indices.values if indices else [None]
@@ -129,13 +130,16 @@ def _name(effective: dict[str, Any], place: int | None) -> str:
     return str(effective["description"])[: 255 - len(mark)] + mark
 
 
-def accepted(effective: dict[str, Any], owner: User, workspace: int | None = None) -> ResourcePool:
+def accepted(
+    effective: dict[str, Any], owner: User, workspace: int | None = None, *, by_server: bool = False
+) -> ResourcePool:
     """The pool of a command with this config; it and the time limit are written there. Raises Refusal, all at once."""
     resources = effective["resources"]
     with Together() as faults:
         with faults.step():
             indices = _indices(effective)
-            refuse_too_many(owner, len(indices.values) if indices else 1)
+            if not by_server:
+                refuse_too_many(owner, len(indices.values) if indices else 1)
         with faults.step():
             dependencies.found(effective["depends_on"])
         return settle(
@@ -146,6 +150,7 @@ def accepted(effective: dict[str, Any], owner: User, workspace: int | None = Non
             workspace=workspace,
             single_host=True,
             slurm=effective.get("slurm"),
+            by_server=by_server,
         )
 
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
-from commands import burn_in, services
+from commands import burn_in, burn_ins_due, services
 from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
@@ -218,7 +218,7 @@ def look_back() -> None:
             quarantine.end_probation()
         with going_on("burn-ins"):
             burn_in.judge_due()
-            burn_in.ask_due(now)
+            burn_ins_due.ask_due(now)
         with going_on("goodput"):
             goodput.tell_due(now)
 

@@ -242,6 +242,10 @@ class Host(models.Model):
     #: why the server drains it, empty if a person does; who disabled or drained it and why, as a sentence
     drain_cause = models.CharField(max_length=16, choices=Drain.choices, blank=True)
     drain_reason = models.TextField(blank=True)
+    #: its pool wants a burn-in before it gets work, and none has passed; whatever else drains it meanwhile
+    awaits_burn_in = models.BooleanField(default=False)
+    #: when it was added, or moved to its pool; null: before this was noted
+    joined_at = models.DateTimeField(null=True)
     admission = models.CharField(max_length=12, choices=Admission.choices, default=Admission.ADMITTING)
     #: a sentence that says why it is not ready
     state_reason = models.TextField(blank=True)

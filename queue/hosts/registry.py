@@ -17,7 +17,7 @@ from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
-from events.announce import wake
+from events.announce import announce, wake
 from hosts import evidence, failed_starts, pair_checks, slurm_nodes
 from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
@@ -34,7 +34,7 @@ QUARANTINE_OVER = "quarantine_over"
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
 _DIALLED = (Host.Transport.SSH, Host.Transport.LOGIN)
-_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine"]
+_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine", "awaits_burn_in"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
         if choose:
             host.drain_cause = Host.Drain.ADDING
             host.drain_reason = f"{host.added_by} is adding it and has not chosen its Python and slots yet."
-        _hold_back(host, pool)
+        _join(host, pool)
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor, host.kernel_log = {}, {}, {}
@@ -219,13 +219,16 @@ def examine(host_id: uuid.UUID, *, actor: str) -> None:
 
 @transaction.atomic
 def enable(host_id: uuid.UUID, *, actor: str) -> None:
-    """New work may be placed again, whatever could not be started there before."""
+    """New work may be placed again, whatever could not be started there before.
+
+    A person may let in what has not passed its burn-in; what the server lifts leads back to waiting for it.
+    """
     host = locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
         quarantine, was_added = host.quarantine, host.drain_cause == Host.Drain.ADDING
+        host.awaits_burn_in = host.awaits_burn_in and (was_added or actor == "server")
         _switch(host, enabled=True)
-        if was_added:
-            _hold_back(host, host.pool)
+        _hold_back(host)
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(
@@ -259,20 +262,44 @@ def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "")
     host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
 
 
-def _hold_back(host: Host, pool: ResourcePool) -> None:
+def _join(host: Host, pool: ResourcePool) -> None:
     """A locked host that joins the pool gets work only after its burn-in if the pool says so."""
     is_reached = host.transport in (Host.Transport.SSH, Host.Transport.LOCAL)
-    if pool.burn_in == BurnInRule.BEFORE_JOINING and is_reached and host.enabled and not host.draining:
-        host.draining, host.drain_cause = True, Host.Drain.BURN_IN
-        host.drain_reason = (
-            f"It gets work in pool {pool.name} once it has passed its burn-in, or if it is enabled."
-        )
+    host.awaits_burn_in = pool.burn_in == BurnInRule.BEFORE_JOINING and is_reached
+    host.joined_at = timezone.now()
+    if host.drain_cause in BEFORE_BURN_IN:  # for the rule of its former pool
+        _switch(host, enabled=host.enabled)
+    _hold_back(host)
+
+
+def _hold_back(host: Host) -> None:
+    """A locked host that nothing else keeps from work, and that awaits its burn-in, waits for that."""
+    if host.awaits_burn_in and host.enabled and not host.draining:
+        host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.BURN_IN, _before(host)
+
+
+def _before(host: Host) -> str:
+    return f"It gets work in pool {host.pool.name} once it has passed its burn-in, or if it is enabled."
+
+
+@transaction.atomic
+def burn_in_refused(host_id: uuid.UUID, sentence: str) -> None:
+    """Say on a host that waits for its burn-in why none can be asked for; empty: it is under way."""
+    host = locked(host_id)
+    why = f"{_before(host)} {sentence}".strip()
+    if host.drain_cause == Host.Drain.BURN_IN and host.drain_reason != why:
+        host.drain_reason = why
+        host.save(update_fields=["drain_reason"])
+        announce("hosts")
 
 
 @transaction.atomic
 def burn_in_over(host_id: uuid.UUID, found: str) -> None:
     """What waits for its burn-in gets work if nothing was `found`; others are left as they are."""
     host = locked(host_id)
+    if not found and host.awaits_burn_in:
+        host.awaits_burn_in = False
+        host.save(update_fields=["awaits_burn_in"])
     if host.drain_cause not in BEFORE_BURN_IN:
         return
     if not found:
@@ -312,6 +339,7 @@ def lift_drain(host_id: uuid.UUID) -> bool:
     if host is None:
         return False
     _switch(host, enabled=host.enabled)
+    _hold_back(host)
     host.save(update_fields=_SWITCHES)
     _changed(host, "enabled", "server")
     return True
@@ -329,8 +357,8 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool, pool
-    _hold_back(host, pool)
-    host.save(update_fields=["pool", *_SWITCHES])
+    _join(host, pool)
+    host.save(update_fields=["pool", "joined_at", *_SWITCHES])
     _changed(host, "pool_changed", actor, detail={"from": before.name, "to": pool.name}, left=[before.pk])
 
 

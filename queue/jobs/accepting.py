@@ -50,19 +50,22 @@ def settle(
     workspace: int | None = None,
     single_host: bool = False,
     slurm: object = None,
+    by_server: bool = False,
 ) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
     `workspace`: its number, None where it is not known yet. `single_host`: a task runs on one host, whether the config
-    says so or not. `slurm`: that section of its config.
+    says so or not. `slurm`: that section of its config. `by_server`: it is nobody's, so whom the pool is for does not
+    count.
     Raises Refusal.
     """
     pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
     asked = resources.get("priority")
     with Together() as faults:
         with faults.step():
-            pool_access.refuse_others(pool, owner, workspace)
+            if not by_server:
+                pool_access.refuse_others(pool, owner, workspace)
         with faults.step():
             refuse_as_login(pool, owner.unix_user)
         if asked is not None and (error := floor_error(pool, role, asked)):

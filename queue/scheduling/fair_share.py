@@ -259,8 +259,8 @@ class FairShareRules(Rules):
         return sorted(super().waiting(), key=lambda request: self._granted.get(request.task_id, last))
 
     def grade(self, run: Request) -> float:
-        """What is not granted is stopped before what is."""
-        return 0 if run.task_id in self._granted else 1
+        """What is not granted is stopped before what is, and what yields to all before that."""
+        return 2 if run.yields else 0 if run.task_id in self._granted else 1
 
     def line(self, run: Request, placement: Placement) -> Standing:
         """A grant that comes later does not undo the condition on which it started: else what is lent the hosts kept
@@ -269,8 +269,11 @@ class FairShareRules(Rules):
         return NOBODY if firm or not run.preemptible else EVERYBODY
 
     def protects(self, request: Request, placement: Placement) -> bool:
-        """Every young run, also one above its share. In return, such work gets no slots reserved for a gang."""
-        return True
+        """Every young run, also one above its share. In return, such work gets no slots reserved for a gang.
+
+        But what yields to all is not left alone.
+        """
+        return not request.yields
 
     def rights(self, request: Request) -> Rights:
         if request.task_id not in self._granted:

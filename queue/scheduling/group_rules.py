@@ -14,7 +14,17 @@ from functools import cached_property
 from itertools import accumulate
 
 from scheduling.group_shares import Path, Room, by_name, guarantees, path_of
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
+from scheduling.runs import (
+    EVERYBODY,
+    NO_RIGHTS,
+    NOBODY,
+    HeldRun,
+    Rights,
+    Rules,
+    Standing,
+    standing,
+    yielding_last,
+)
 from scheduling.world import GroupShare, Placement, Request, Snapshot
 
 #: a place in the order of the policy (no two are equal), slots that count for the load of the group, and the request
@@ -149,7 +159,7 @@ class Groups:
         for top, teams in of_tops.items():
             found += self._loaded(top, has[top], [turn for _, turn in sorted(teams)])
         later = [request for _, (_, _, request) in sorted(found) if request.running is None]
-        return [*_first_in(self.within[1], first), *later]
+        return yielding_last([*_first_in(self.within[1], first), *later])
 
     def _loaded(self, name: str, slots: int, line: list[Turn]) -> Iterator[Loaded]:
         """Each with the load that the group has when its turn comes."""
@@ -204,18 +214,27 @@ class OfGroup(Rights):
     """Those of requests of one path. Within the path the policy's own count; from others they take what is borrowed."""
 
     def __init__(
-        self, path: Path, levels: tuple[bool, bool], inner: Rights, groups: Groups, is_gang: bool
+        self,
+        path: Path,
+        levels: tuple[bool, bool],
+        inner: Rights,
+        groups: Groups,
+        is_gang: bool,
+        some_yield: bool,
     ) -> None:
-        """`levels`: within the guarantee of its department, and of its team. `is_gang`: hosts may be kept for it."""
+        """`levels`: within the guarantee of its department, and of its team. `is_gang`: hosts may be kept for it.
+
+        `some_yield`: there are runs that yield to all, of whatever path.
+        """
         self.path = path
         self._levels = levels
         self._inner = inner
         self._groups = groups
         self._is_gang = is_gang
-        self.takes = any(levels) or is_gang
+        self.takes = any(levels) or is_gang or some_yield
         #: of all runs of a board that these requests may stop, once `look_at` has seen them
         self.lines: dict[HeldRun, Standing] = {}
-        self._lending = OfGroup(path, levels, inner, groups, False) if is_gang else None
+        self._lending = OfGroup(path, levels, inner, groups, False, some_yield) if is_gang else None
 
     def lending(self) -> Rights:
         """Only who has hosts kept for it takes back what others were lent there."""
@@ -226,12 +245,12 @@ class OfGroup(Rights):
         return LENT
 
     def line(self, run: HeldRun) -> Standing:
-        if path_of(run.request) == self.path:
+        if path_of(run.request) == self.path or run.request.yields:
             return self._inner.line(run)
         return super().line(run)
 
     def line_once_old(self, run: HeldRun) -> Standing:
-        if path_of(run.request) == self.path:
+        if path_of(run.request) == self.path or run.request.yields:
             return self._inner.line_once_old(run)
         return EVERYBODY if run.request.preemptible and self._may_take(run) else NOBODY
 
@@ -277,10 +296,11 @@ class GroupRules(Rules):
         self._known: dict[tuple[Path, tuple[bool, bool], Rights, bool], Rights] = {}
         self._within = groups.within[0] | groups.within[1]
         self._stoppable: set[Path] = set()
-        self._has_lent = False
+        self._has_lent = self._some_yield = False
         for request in inner.queue:
             if request.running is not None and request.slots:
                 self._has_lent = self._has_lent or request.running.on_sufferance
+                self._some_yield = self._some_yield or request.yields
                 path = path_of(request)
                 if path not in self._stoppable and inner.line(request, request.running) is not NOBODY:
                     self._stoppable.add(path)
@@ -307,10 +327,12 @@ class GroupRules(Rules):
         return self.inner.protects(request, placement)
 
     def rights(self, request: Request) -> Rights:
+        if request.yields:
+            return NO_RIGHTS
         task_id, path = request.task_id, path_of(request)
         is_gang = self._has_lent and request.slots > 1
         is_within = task_id in self._within
-        if not (is_within or is_gang or path in self._stoppable):
+        if not (is_within or is_gang or self._some_yield or path in self._stoppable):
             return NO_RIGHTS
         tops, teams = self.groups.within
         levels = (task_id in tops, task_id in teams) if is_within else (False, False)
@@ -318,7 +340,7 @@ class GroupRules(Rules):
         key = (path, levels, inner, is_gang)
         known = self._known.get(key)
         if known is None:
-            self._known[key] = known = OfGroup(path, levels, inner, self.groups, is_gang)
+            self._known[key] = known = OfGroup(path, levels, inner, self.groups, is_gang, self._some_yield)
         return known
 
     def borrows(self, request: Request) -> bool:

@@ -15,7 +15,7 @@ from scheduling.world import Request
 
 #: what requests of one group have in common, besides their rights and the hosts that windows close to them
 kind_of: Callable[[Request], tuple[object, ...]] = attrgetter(
-    "slots", "single_host", "avoid_hosts", "failed_hosts", "only_hosts", "preemptible"
+    "slots", "single_host", "avoid_hosts", "failed_hosts", "only_hosts", "preemptible", "yields"
 )
 
 

@@ -9,7 +9,7 @@ from math import inf
 from scheduling.group_rules import GroupRules, Groups, in_order_of_turns
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
-from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import Placement, PoolView, Request, Snapshot
 
 
@@ -57,6 +57,8 @@ class PriorityRules(Rules):
         """Every higher priority may stop it; equals before it only if it is lent its slots, or was moved."""
         if not (self._preemption and run.preemptible):
             return NOBODY
+        if run.yields:
+            return EVERYBODY
         if placement.on_sufferance or (run.moved_at is not None and run.moved_at > placement.started_at):
             return standing(run)
         return (run.priority,)
@@ -66,6 +68,8 @@ class PriorityRules(Rules):
         return not moved and super().protects(request, placement)
 
     def rights(self, request: Request) -> Rights:
+        if request.yields:
+            return NO_RIGHTS
         moved_at = request.moved_at
         if moved_at is None or not self._preemption:
             return self._usual

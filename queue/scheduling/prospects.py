@@ -184,11 +184,11 @@ class Prospects:
 
 
 def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
-    """The slot work that runs, and what waits and could start if it were alone."""
+    """The slot work that runs, and what waits and could start if it were alone; without what yields to all."""
     closings, able = prospects.closings, dict[object, bool]()
     found = []
     for request in queue:
-        if not request.slots or request.blocked is not None:
+        if not request.slots or request.blocked is not None or request.yields:
             continue
         if request.running is None:
             key = (_kind(request), closings and closings.alike(request))

@@ -108,6 +108,13 @@ class NoRights(Rights):
 NO_RIGHTS = NoRights()
 
 
+def yielding_last(requests: list[Request]) -> list[Request]:
+    """In the same order, but last what yields to all: it would be stopped again for what comes behind it."""
+    if not any(request.yields for request in requests):
+        return requests
+    return sorted(requests, key=attrgetter("yields"))
+
+
 class Rules:
     """The rules of one pass. These place requests in order and stop nothing; each policy says what it does otherwise.
 
@@ -124,7 +131,7 @@ class Rules:
 
     def waiting(self) -> list[Request]:
         """The requests to place, in this order."""
-        return [request for request in self.queue if request.running is None]
+        return yielding_last([request for request in self.queue if request.running is None])
 
     def in_order(self) -> Sequence[Request]:
         """All requests as they are served."""
@@ -152,11 +159,11 @@ class Rules:
 
     def reserves(self, request: Request) -> bool:
         """May hosts be kept for it?"""
-        return True
+        return not request.yields
 
     def always_on_sufferance(self, request: Request) -> bool:
         """Does it start only as long as nothing else needs its slots?"""
-        return False
+        return request.yields
 
     def reword(self, waits: dict[str, Reason], held: Mapping[str, int]) -> None:
         """Put the reasons of slot work into the policy's terms. `held`: job id -> slots that it holds."""

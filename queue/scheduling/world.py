@@ -178,7 +178,8 @@ class Request:
     `groups`: those of its owner, the department first. `time_left`: what this attempt may use of its limit. `notice`:
     seconds after which it has saved and is gone at the latest, once it was asked to. Only pools with windows need these
     two. `at_once`: (so many, of so many) elements of its array run at once, None for what is no element or has no such
-    limit; `max_slots` has it in slots. `is_element`: its job is an array.
+    limit; `max_slots` has it in slots. `is_element`: its job is an array. `yields`: it is served on sufferance only, so
+    nothing is stopped or kept for it, and all other work may stop it.
     """
 
     task_id: str
@@ -209,6 +210,7 @@ class Request:
     notice: float = 0.0
     at_once: tuple[int, int] | None = None
     is_element: bool = False
+    yields: bool = False
 
     def called_to(self, job_id: str | None) -> str:
         """How a sentence about a request of this job names it."""

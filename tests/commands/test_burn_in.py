@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.models import User
+from accounts.models import Group, User
 from accounts.refusals import Refusal
-from commands import burn_in
+from commands import burn_in, burn_ins_due
 from commands import transitions as commands
 from commands.models import BurnIn, Command
 from commands.states import CommandState
@@ -18,12 +18,12 @@ from dispatch.passes import pool_pass
 from dispatch.runs import effects, settle
 from events.models import Event
 from hosts import pool_edits, registry
-from hosts.models import Host, Slot
+from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
 from jobs import quarantine, transitions
 from jobs.models import Allocation, Member, Task
-from jobs.states import StopKind, TaskState
+from jobs.states import Reason, StopKind, TaskState
 from tests.rig.world import make_host, make_user, members_of, submit_experiment
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +55,18 @@ def tells(member: Member, *records: dict[str, Any]) -> None:
 
 def figure(measure: str, value: float, slot: int | None = 0) -> dict[str, Any]:
     return {"type": "burn_in", "measure": measure, "value": value, "how": "", "slot": slot}
+
+
+def test_in_a_fair_share_pool_nothing_is_stopped_for_it() -> None:
+    pool_edits.edit(default_pool().name, {"scheduler": "fair_share"}, actor="user:ada")
+    host = make_host("gpu1", 2)
+    for _ in range(2):
+        submit_experiment(slots=1)
+    pool_pass.run(default_pool().pk)
+    assert Allocation.objects.count() == 2
+    asked(host)
+    pool_pass.run(default_pool().pk)
+    assert not Allocation.objects.exclude(stop_kind="").exists()
 
 
 def ended(member: Member, code: int = 0) -> Command:
@@ -95,7 +107,9 @@ def test_it_gives_way_to_other_work_and_starts_again() -> None:
     pool_pass.run(default_pool().pk)
     allocation = Allocation.objects.get(task=command.task)
     assert allocation.stop_kind == StopKind.PREEMPT
+    tells(member, {"type": "burn_in_failed", "slot": 0, "sentence": "out of memory"})
     assert ended(member, code=75).state == CommandState.ACTIVE
+    assert BurnIn.objects.get().failures == [], "the next attempt measures everything anew"
     assert Task.objects.get(pk=command.task_id).state == TaskState.WAITING
     assert not Event.objects.filter(reason=burn_in.FOUND).exists()
 
@@ -187,18 +201,18 @@ def test_where_nothing_can_start_it_is_refused(changed: dict[str, Any], sentence
 def test_once_a_week_if_the_pool_says_so() -> None:
     host, now = make_host("gpu1", 1), timezone.now()
     owner = admin()
-    burn_in.ask_due(now)
+    burn_ins_due.ask_due(now)
     assert not Command.objects.exists(), "nobody has asked for it"
     pool_edits.edit(default_pool().name, {"burn_in": "weekly"}, actor="user:ada")
-    burn_in.ask_due(now)
-    burn_in.ask_due(now)
+    burn_ins_due.ask_due(now)
+    burn_ins_due.ask_due(now)
     [command] = Command.objects.all()
     assert command.owner == owner
     ended(started(command))
     burn_in.judge_due()
-    burn_in.ask_due(now + timedelta(days=6))
+    burn_ins_due.ask_due(now + timedelta(days=6))
     assert Command.objects.count() == 1
-    burn_in.ask_due(now + timedelta(days=8))
+    burn_ins_due.ask_due(now + timedelta(days=8))
     assert BurnIn.objects.filter(host=host).count() == 2
 
 
@@ -214,7 +228,7 @@ def joining(name: str = "gpu9") -> Host:
 
 def measures_itself(host: Host, *records: dict[str, Any]) -> None:
     """The burn-in that the server asks for, which no pass starts."""
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     members = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
     member = members.exclude(state="ENDED").get(host=host)
     transitions.member_launched(member.pk, boot_id="b")
@@ -243,7 +257,7 @@ def test_one_that_has_not_passed_waits_for_another_burn_in_or_for_an_admin() -> 
     host.refresh_from_db()
     assert host.drain_cause == Host.Drain.BURN_IN_FOUND
     assert host.drain_reason == "Burn-in: slot 0: wrong results of matrix products 3."
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     assert BurnIn.objects.count() == 1, "it is not asked for again and again"
     burn_in.ask(host.pk, owner=owner, actor="user:ada")
     measures_itself(host, figure("wrong_results", 0.0))
@@ -264,7 +278,7 @@ def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
 def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
     admin()
     host = joining()
-    burn_in.ask_due(timezone.now())
+    burn_ins_due.ask_due(timezone.now())
     command = Command.objects.get()
     commands.kill(command.pk, actor="user:ada")
     ended(Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(), code=143)
@@ -273,3 +287,121 @@ def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
     assert host.drain_reason.startswith("Its burn-in was killed by ada")
     registry.enable(host.pk, actor="user:ada")
     assert not Host.objects.get(pk=host.pk).draining
+
+
+def test_without_a_record_of_its_end_it_has_not_passed() -> None:
+    admin()
+    host = joining()
+    burn_ins_due.ask_due(timezone.now())
+    member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get()
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+    ended(member, code=0)
+    burn_in.judge_due()
+    host.refresh_from_db()
+    assert (host.draining, host.drain_cause) == (True, Host.Drain.BURN_IN_FOUND)
+    assert "did not finish: exit code 0" in host.drain_reason
+
+
+def test_one_whose_host_has_left_the_pool_or_was_taken_out_is_ended() -> None:
+    host, other = make_host("gpu1", 1), make_host("gpu2", 1)
+    moved, removed = asked(host), asked(other)
+    registry.change_pool(host.pk, ResourcePool.objects.create(name="a100"), actor="user:ada")
+    registry.remove(other.pk, actor="user:ada")
+    burn_ins_due.ask_due(timezone.now())
+    for command in (moved, removed):
+        command.refresh_from_db()
+        assert command.state == CommandState.CANCELED
+    assert asked(host) != moved
+    burn_in.judge_due()
+    assert not Event.objects.filter(reason__in=[burn_in.FOUND, burn_in.PASSED]).exists()
+
+
+def test_while_it_waits_it_asks_for_the_slots_that_are_in_use() -> None:
+    host = make_host("gpu1", 3)
+    command = asked(host)
+    registry.switch_slot(host.slots.order_by("index")[0].pk, enabled=False, actor="user:ada")
+    burn_ins_due.ask_due(timezone.now())
+    assert Task.objects.get(pk=command.task_id).slots == 2
+    assert started(command).slots == 2
+
+
+def test_a_disabled_host_is_no_finding() -> None:
+    host = make_host("gpu1", 1)
+    member = started(asked(host))
+    registry.disable(host.pk, actor="user:ada")
+    transitions.request_stop(member.allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor="server")
+    assert ended(member, code=143).state == CommandState.ACTIVE
+
+
+def test_why_none_can_be_asked_for_is_said_on_the_host_that_waits() -> None:
+    host = joining()
+    burn_ins_due.ask_due(timezone.now())
+    host.refresh_from_db()
+    assert host.drain_reason.endswith("it is a job of an admin, and no admin is active.")
+    admin()
+    pool_edits.edit(
+        default_pool().name,
+        {"open_to": {"groups": [Group.objects.create(name="vision").name]}},
+        actor="user:ada",
+    )
+    burn_ins_due.ask_due(timezone.now())
+    host.refresh_from_db()
+    assert host.drain_reason.endswith("or if it is enabled.")
+    assert BurnIn.objects.filter(host=host).exists(), "whom the pool is for does not count"
+
+
+def test_a_host_without_slots_is_let_in() -> None:
+    admin()
+    host = joining()
+    host.slots.all().delete()
+    burn_ins_due.ask_due(timezone.now())
+    assert not Host.objects.get(pk=host.pk).draining
+
+
+def test_no_other_drain_lets_it_in_before_it_has_passed() -> None:
+    admin()
+    host = joining()
+    quarantine.by_burn_in(host.pk, None, "It burns.")
+    registry.enable(host.pk, actor="server")
+    host.refresh_from_db()
+    assert host.drain_cause == Host.Drain.BURN_IN
+    other = make_host("gpu2", 1)
+    registry.drain_for_cleanup(other.pk, "Processes are left.")
+    wanting = ResourcePool.objects.create(name="a100")
+    pool_edits.edit("a100", {"burn_in": "before_joining"}, actor="user:ada")
+    wanting.refresh_from_db()
+    registry.change_pool(other.pk, wanting, actor="user:ada")
+    registry.lift_drain(other.pk)
+    other.refresh_from_db()
+    assert other.drain_cause == Host.Drain.BURN_IN
+    registry.enable(other.pk, actor="user:ada")
+    other.refresh_from_db()
+    assert (other.draining, other.awaits_burn_in) == (False, False)
+
+
+def test_few_are_open_at_a_time_and_the_oldest_come_first() -> None:
+    admin()
+    pool_edits.edit(default_pool().name, {"burn_in": "weekly"}, actor="user:ada")
+    for number in range(1, 4):
+        make_host(f"gpu{number}", 1)
+    first = asked(Host.objects.get(name="gpu1"))
+    ended(started(first))
+    burn_in.judge_due()
+    for _ in range(2):
+        burn_ins_due.ask_due(timezone.now() + timedelta(hours=1))
+    opened = BurnIn.objects.exclude(command=first)
+    assert opened.count() == 1 and opened.get().host.name != "gpu1"
+
+
+def test_rates_of_the_host_are_told_and_hold_nothing_back() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    *others, slow = pool_of(4, slots=1)
+    for each, rate in [*((host, 900.0) for host in others), (slow, 90.0)]:
+        member = started(asked(each))
+        tells(member, figure("disk_write", rate, None), {"type": "burn_in_done"})
+        ended(member)
+        burn_in.judge_due()
+    [event] = Event.objects.filter(reason=burn_in.FOUND)
+    assert event.subject == str(slow.pk)
+    assert not Host.objects.filter(draining=True).exists()

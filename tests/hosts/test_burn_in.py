@@ -47,6 +47,14 @@ def test_wrong_results_need_no_other_host() -> None:
     assert not right.is_slow
 
 
+def test_a_rate_of_the_host_is_told_and_never_bad_and_a_wrong_result_is() -> None:
+    others = [[Figure("disk_write", 900.0, "ext4 on /dev/sda")]] * 3
+    [slow, wrong] = compare(
+        [Figure("disk_write", 90.0, "ext4 on /dev/sda"), Figure("wrong_memory", 1.0)], others
+    )
+    assert (slow.is_slow, slow.is_bad, wrong.is_bad) == (True, False, True)
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -4,6 +4,7 @@ import pytest
 
 from scheduling.forecast import forecast
 from scheduling.reasons import WaitCode
+from scheduling.world import GroupShare
 from tests.rig.pool_worlds import World, host
 
 
@@ -174,3 +175,38 @@ def test_what_is_above_its_share_is_stopped_before_what_only_started_so() -> Non
         world.submit(label, 1)
         world.place(label, {"h1": (slot,)}, since, on_sufferance=True)
     assert [release.task_id for release in world.tick().releases] == ["more", "above"]
+
+
+@pytest.mark.parametrize(
+    "shares", [{}, {"vision": GroupShare(guarantee=1), "server": GroupShare(weight=9.0)}]
+)
+def test_what_yields_is_granted_nothing_and_gives_way_to_all(shares: dict[str, GroupShare]) -> None:
+    world = World([host(1, 2)], scheduler="fair_share", shares=shares)
+    submit_many(world, "training", 2, groups=("vision",))
+    world.settle()
+    world.submit("burn-in", 2, yields=True, groups=("server",), weight=9.0)
+    world.settle()
+    assert world.released == [] and world.running == {"training.000", "training.001"}
+    for task in sorted(world.running):
+        world.finish(task)
+    world.settle()
+    assert world.running == {"burn-in"}
+    submit_many(world, "other", 1, groups=("vision",))
+    world.settle()
+    assert world.running == {"other.000"}
+
+
+def test_in_a_pool_by_priority_it_gives_way_to_work_of_any_group_that_came_later() -> None:
+    shares = {"vision": GroupShare(), "server": GroupShare(guarantee=2)}
+    world = World([host(1, 2)], shares=shares)
+    world.submit("training", 2, priority=99, groups=("vision",))
+    world.settle()
+    world.submit("burn-in", 2, priority=99, yields=True, groups=("server",))
+    world.settle()
+    assert world.released == []
+    world.finish("training")
+    world.settle()
+    assert world.running == {"burn-in"}
+    world.submit("later", 1, priority=99, groups=("vision",))
+    world.settle()
+    assert world.running == {"later"}

@@ -358,3 +358,17 @@ def test_what_asks_to_run_longer_than_the_pool_allows_never_starts() -> None:
 
 def test_the_pool_view_has_the_defaults_of_the_decisions() -> None:
     assert (PoolView().scheduler, PoolView().fitting, PoolView().preemption) == ("priority", "best", True)
+
+
+@worlds
+@given(seed=SEEDS, pool=ANY_POOL)
+def test_nothing_is_stopped_or_kept_for_what_yields(seed: int, pool: dict[str, Any]) -> None:
+    world = random_world(seed, **pool)
+    waiting = [each for each in world.snapshot.requests if each.running is None]
+    chosen = {each.task_id for each in waiting if Random(f"{seed}{each.task_id}").random() < 0.3}
+    for task_id in chosen:
+        world.edit(task_id, yields=True, preemptible=True)
+    plan = world.tick()
+    assert not chosen & {release.for_task_id for release in plan.releases}
+    assert all(start.on_sufferance for start in plan.starts if start.task_id in chosen)
+    assert not chosen & set(plan.reservations)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from trainmaster.burn_in import __main__ as program
 from trainmaster.burn_in import processor
 from trainmaster.burn_in.__main__ import LEFT, main
-from trainmaster.burn_in.piece import Leave, Pace
+from trainmaster.burn_in.piece import Leave, Pace, true_rows
 from trainmaster.protocol import RUN_DIR
 
 torch = pytest.importorskip("torch")
@@ -34,6 +36,34 @@ def test_the_disk_is_measured_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     assert [each.measure for each in found] == ["disk_write", "disk_read"]
     assert all(each.value > 0 and each.slot is None for each in found)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_product_should_be_is_found_by_adding_whole_numbers() -> None:
+    left = torch.randint(0, 2, (64, 64))
+    rows = [0, 7, 63]
+    assert torch.equal(true_rows(torch, left, rows), (left @ left)[rows])
+    assert true_rows(torch, left.bool(), rows).dtype == torch.int64
+
+
+def test_a_gpu_whose_process_breaks_or_hangs_is_a_failure_of_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text(
+        '#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES" >> "$0.seen"\n[ "$3" = 3 ] && kill -9 $$\nexec sleep 60\n'
+    )
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    monkeypatch.setattr(program, "_SECONDS_OF_SLOT", 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+    slots = [{"index": index, "kind": "cuda", "uuid": f"MIG-{index}"} for index in (3, 5)]
+    (tmp_path / "spec.json").write_text(json.dumps({"slots": slots}))
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    assert main(SHORT) == 0
+    told = [json.loads(line) for line in (tmp_path / "spool" / "core.rank0.jsonl").read_text().splitlines()]
+    failed = [(each["slot"], each["sentence"]) for each in told if each["type"] == "burn_in_failed"]
+    assert failed == [(3, "Its program ended with signal 9."), (5, "It was not measured within 1 s.")]
+    assert (tmp_path / "python.seen").read_text().split() == ["MIG-a", "MIG-b"]
 
 
 def test_it_leaves_as_soon_as_the_order_is_there(tmp_path: Path) -> None:

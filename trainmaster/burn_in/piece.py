@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
 #: how long each measurement works
 SECONDS = 3.0
@@ -22,6 +22,14 @@ class Result(NamedTuple):
     value: float
     how: str
     slot: Optional[int] = None
+
+
+def true_rows(torch: Any, left: Any, rows: Iterable[int]) -> Any:
+    """These rows of the product of a matrix of zeros and ones with itself, by adding whole numbers, not by multiplying.
+
+    A row of the product is the sum of those rows of the matrix for which it has a one. It is on the processor.
+    """
+    return torch.stack([left[left[row].bool()].sum(0, dtype=torch.int64) for row in rows])
 
 
 class Pace:

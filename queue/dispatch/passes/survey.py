@@ -22,7 +22,7 @@ from hosts import pool_windows
 from hosts.models import ResourcePool
 from jobs import failed_starts
 from jobs.labels import label_of
-from jobs.models import Allocation
+from jobs.models import Allocation, Job
 from jobs.states import AllocationState, Reason
 from jobs.time_limits import time_used
 from scheduling import reasons
@@ -263,6 +263,7 @@ class _Requests:
             notice=self._notices.get(task_id, self._usual_notice),
             at_once=(at_once, elements) if at_once else None,
             is_element=elements is not None,
+            yields=preemptible and kind == Job.Kind.COMMAND,  # a burn-in: no other command may be stopped
         )
 
     def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:

@@ -55,6 +55,11 @@ class Figure:
         return self.measure, self.how, self.device
 
     @property
+    def is_host_rate(self) -> bool:
+        """How fast processor, memory or disk of the host are, which also depends on what else goes on there."""
+        return self.slot is None and bool(MEASURES[self.measure].unit)
+
+    @property
     def words(self) -> str:
         """`copy bandwidth 11 GB/s`."""
         known = MEASURES[self.measure]
@@ -76,8 +81,8 @@ class Compared:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it is a reason to take the GPU or the host out of use."""
-        return self._is_below(BAD)
+        """Whether it is a reason to take the GPU or the host out of use; rates of a host are only told."""
+        return not self.figure.is_host_rate and self._is_below(BAD)
 
     def _is_below(self, share: float) -> bool:
         if not MEASURES[self.figure.measure].unit:
