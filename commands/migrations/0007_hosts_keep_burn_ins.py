@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('commands', '0006_burn_ins'),
-        ('hosts', '0032_awaits_burn_in'),
+        ('hosts', '0033_awaits_burn_in'),
     ]
 
     operations = [

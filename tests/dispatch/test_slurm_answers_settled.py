@@ -112,7 +112,13 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(slurm_login, "ask", made.ask)
-    monkeypatch.setattr(remote, "verb", lambda host, verb, request, **_: {"runs": made.runs})
+    monkeypatch.setattr(
+        remote,
+        "verb",
+        lambda host, verb, request, **_: {
+            "runs": {**{key: {"state": "absent"} for key in request.get("runs", ())}, **made.runs}
+        },
+    )
     return made
 
 

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hosts', '0031_pool_burn_ins'),
+        ('hosts', '0032_url_that_runs_were_told'),
     ]
 
     operations = [
