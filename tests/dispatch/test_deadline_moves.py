@@ -76,10 +76,10 @@ def test_an_old_plan_moves_nothing() -> None:
     plan = decide(snapshot)
     last_plan.store(pool.pk, snapshot, plan, 1.0, now)
     ResourcePool.objects.update(planned_at=now + timedelta(seconds=1))  # a newer pass has stored its own
-    last_plan.add_forecast(pool.pk, snapshot, plan, now)
+    last_plan.add_forecast(pool.pk, snapshot, plan, None, now)
     assert order()[-1] == due.pk
     ResourcePool.objects.update(planned_at=now)
-    last_plan.add_forecast(pool.pk, snapshot, plan, now)
+    last_plan.add_forecast(pool.pk, snapshot, plan, None, now)
     assert order()[:2] == [first.pk, due.pk]
 
 
@@ -98,7 +98,7 @@ def test_a_missed_promise_and_what_is_said_of_the_deadline_agree() -> None:
         "about": [],
     }
     PoolPlan.objects.update(forecast={"promises": {task: over}})
-    last_plan.add_forecast(pool.pk, snapshot, plan, now)
+    last_plan.add_forecast(pool.pk, snapshot, plan, None, now)
     kept = PoolPlan.objects.get(pool=pool).forecast
     assert kept["unknown"][task].startswith("was expected by ")
     assert kept["deadlines"][str(due.pk)]["outcome"] == "unknown"
