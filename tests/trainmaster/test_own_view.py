@@ -96,7 +96,7 @@ def run(
     else:
         number = pwd.getpwnam(account)
         host.workdir.runs.mkdir(exist_ok=True)
-        host.workdir.runs.chmod(0o777)
+        host.workdir.runs.chmod(0o1733)  # as a login makes it that starts runs of others
         spec = host.spec(["python3", "job.py"], **changes)
         answer = host.launch_spec(spec, code_archive({"job.py": script}), account)
         assert answer["state"] == "launched", answer

@@ -386,7 +386,7 @@ print("last", flush=True)
 def test_heartbeats_say_how_it_stands(host: TestHost, stream_server: StreamServer) -> None:
     paths = host.run_script(PRINTS_TWICE)
     beats = stream_server.wait_for(lambda: [b for b in stream_server.heartbeats if b["state"] == "running"])
-    assert set(beats[0]) == {"state", "spool_bytes", "unshipped_bytes", "dropped_bytes", "pulse"}
+    assert set(beats[0]) == {"state", "spool_bytes", "unshipped_bytes", "dropped_bytes", "preempt", "pulse"}
     (paths.code / "go").touch()
     finish(stream_server, paths)
 

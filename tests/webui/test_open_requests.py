@@ -110,7 +110,13 @@ MANY = b'{"resources":[' + b"[]," * 400_000 + b"[]]}"
 
 def runner_routes() -> list[tuple[str, str]]:
     """(method, path) of every route of the runner's road that may have a body, with made-up names in it."""
-    named = {"allocation_id": "a.1", "member:int": "0", "uuid:uuid": str(uuid.UUID(int=1)), "path:path": "f"}
+    named = {
+        "allocation_id": "a.1",
+        "attempt": "a.1",
+        "member:int": "0",
+        "uuid:uuid": str(uuid.UUID(int=1)),
+        "path:path": "f",
+    }
     return [
         (method, re.sub(r"{([^}]*)}", lambda found: named[found[1]], route.path))
         for route in runner_road.routes

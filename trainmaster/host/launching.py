@@ -161,13 +161,18 @@ def check_mounted(request: Dict[str, Any], workdir: Workdir) -> None:
 def make_workdir(workdir: Workdir) -> None:
     """Raises VerbError if a folder there is another account's, which could put its own work in the place of a run's.
 
-    The owner of this very program is trusted: by sudo it has other accounts do verbs in its workdir.
+    Trusted are the owner of this very program and whoever called it by sudo: such a login has other accounts do verbs
+    in its workdir.
     """
     workdir.root.mkdir(mode=0o755, parents=True, exist_ok=True)
     if not workdir.runs.exists():
         workdir.runs.mkdir(mode=0o711, exist_ok=True)
         workdir.runs.chmod(0o711)
     trusted = [Path(__file__).stat().st_uid]
+    if os.environ.get(
+        "SUDO_UID", ""
+    ).isdecimal():  # sudo sets it; whoever else sets it is this account itself
+        trusted.append(int(os.environ["SUDO_UID"]))
     for place in (workdir.root, workdir.bundles, workdir.runs):
         sentence = own_folders.refusal(str(place), trusted)
         if sentence:
