@@ -110,7 +110,7 @@ def _owner(host: Host) -> User | None:
 
 
 def _ask_for_usable() -> None:
-    """Those that wait ask for the slots that their hosts have in use by now; without any they go on waiting."""
+    """Let waiting burn-ins ask for the slots that their hosts have in use now. Without any, they keep waiting."""
     waiting = BurnIn.objects.filter(
         command__state=CommandState.ACTIVE, command__task__state=TaskState.WAITING
     )

@@ -178,8 +178,8 @@ class Request:
     `groups`: those of its owner, the department first. `time_left`: what this attempt may use of its limit. `notice`:
     seconds after which it has saved and is gone at the latest, once it was asked to. Only pools with windows need these
     two. `at_once`: (so many, of so many) elements of its array run at once, None for what is no element or has no such
-    limit; `max_slots` has it in slots. `is_element`: its job is an array. `yields`: it is served on sufferance only, so
-    nothing is stopped or kept for it, and all other work may stop it.
+    limit; `max_slots` has it in slots. `is_element`: its job is an array. `yields`: it gets only what
+    nobody else wants: nothing is stopped or reserved for it, and all other work may stop it.
     """
 
     task_id: str

@@ -63,7 +63,7 @@ def _rate(text: str) -> Optional[float]:
 
 
 def _number(text: str) -> Optional[int]:
-    """None of what is no number, and of -1, which is how the kernel says that it does not know a speed."""
+    """The number in a text; None if there is none, or -1, which the kernel writes for a speed that it does not know."""
     word = text.strip()
     return int(word) if word.isdecimal() else None
 

@@ -56,7 +56,7 @@ class Figure:
 
     @property
     def is_host_rate(self) -> bool:
-        """How fast processor, memory or disk of the host are, which also depends on what else goes on there."""
+        """The speed of the host's processor, memory or disk. It also depends on what else runs there."""
         return self.slot is None and bool(MEASURES[self.measure].unit)
 
     @property

@@ -85,14 +85,19 @@ def _of_bus(who: str, now: Numbers) -> States:
         yield "pcie_slow", f"{who}: PCI Express generation {generation:g} of {newest:g} while it is busy"
 
 
+def _of_link(what: str, who: str, was: str, unit: str, now: Numbers, before: Numbers) -> States:
+    """What ports and cards have in common; the kinds are those of `verdicts`."""
+    if now.get("gone"):
+        yield f"{what}_gone", f"{who}: it is not there any more, and it was {was} before"
+    if before.get("up") and now.get("up") == 0:
+        yield f"{what}_down", f"{who}: it is down, and it was {was} before"
+    if now.get("up") and 0 < now.get("rate", 0) < before.get("rate", 0):
+        yield f"{what}_slow", f"{who}: {now['rate']:g} {unit}, and it had {before['rate']:g} before"
+
+
 def _of_port(device: str, now: Numbers, before: Numbers, _: bool) -> States:
     who = f"InfiniBand port {device}"
-    if now.get("gone"):
-        yield "port_gone", f"{who}: it is not there any more, and it was active before"
-    if before.get("up") and now.get("up") == 0:
-        yield "port_down", f"{who}: it is down, and it was active before"
-    if now.get("up") and 0 < now.get("rate", 0) < before.get("rate", 0):
-        yield "port_slow", f"{who}: {now['rate']:g} Gbit/s, and it had {before['rate']:g} before"
+    yield from _of_link("port", who, "active", "Gbit/s", now, before)
     if _rose("link_downed", now, before):
         yield "port_flaps", f"{who}: link_downed {_change('link_downed', now, before)}"
     if _rose("symbol_error", now, before, by=_SYMBOL_ERRORS):
@@ -101,12 +106,7 @@ def _of_port(device: str, now: Numbers, before: Numbers, _: bool) -> States:
 
 def _of_card(device: str, now: Numbers, before: Numbers, _: bool) -> States:
     who = f"Network card {device}"
-    if now.get("gone"):
-        yield "card_gone", f"{who}: it is not there any more, and it was up before"
-    if before.get("up") and now.get("up") == 0:
-        yield "card_down", f"{who}: it is down, and it was up before"
-    if now.get("up") and 0 < now.get("rate", 0) < before.get("rate", 0):
-        yield "card_slow", f"{who}: {now['rate']:g} Mbit/s, and it had {before['rate']:g} before"
+    yield from _of_link("card", who, "up", "Mbit/s", now, before)
     if _rose("carrier_changes", now, before):
         yield "card_flaps", f"{who}: carrier_changes {_change('carrier_changes', now, before)}"
 
