@@ -31,7 +31,7 @@ from trainmaster.identity import CHALLENGE_HEADER, IDENTITY_PATH, PROOF_HEADER, 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
 LINES = size("LINES", 400_000, quick=100_000)
-IDLE_SECONDS = float(size("IDLE_SECONDS", 20, quick=10))
+IDLE_SECONDS = float(size("IDLE_SECONDS", 20, quick=5))
 REPORT = ROOT / "benchmarks" / "reports" / "host_logs.md"
 RANKS = 8
 GOAL_LINES_PER_SECOND = 300_000

@@ -25,7 +25,7 @@ REPORT = Path(__file__).parent / "reports" / "idle.md"
 SECONDS = float(size("SECONDS", 60, quick=10))
 STARTS = size("STARTS", 3, quick=1)
 HOSTS = 10
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = float(size("SETTLE_SECONDS", 15, quick=5))
 GOAL_CORES, GOAL_MEMORY = 0.02, 300 * 2**20
 SUPERVISOR = "supervisor"
 DATABASES = ("postgres", "redis")

@@ -23,7 +23,7 @@ from benchmarks.rows import Row, finish, size
 
 WAITING = size("WAITING", 10_000, quick=2_000)
 HOSTS = size("HOSTS", 500, quick=100)
-ROUNDS = size("ROUNDS", 5, quick=3)
+ROUNDS = size("ROUNDS", 5, quick=2)
 BULK = 200
 REPORT = Path(__file__).parent / "reports" / "job_queue.md"
 

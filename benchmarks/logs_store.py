@@ -27,7 +27,7 @@ os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 FAST_LINES = size("FAST_LINES", 100_000, quick=10_000)
-SLOW_LINES = size("SLOW_LINES", 12_000, quick=1_600)
+SLOW_LINES = size("SLOW_LINES", 12_000, quick=4_800)
 RANKS = 8
 GOAL = 0.30
 REPORT = ROOT / "benchmarks" / "reports" / "logs_store.md"

@@ -29,7 +29,7 @@ from tests.rig.server import Server
 JOBS = size("JOBS", 10_000, quick=1_000)
 MINE, SWEEP = JOBS // 30, JOBS // 20
 RUNS = size("RUNS", 15, quick=3)
-WARM_UP = 3
+WARM_UP = size("WARM_UP", 3, quick=1)
 RATIO, USABLE_MS, EDIT_MS, INP_MS = 1.5, 1000.0, 100.0, 200.0
 REPORT = Path(__file__).parent / "reports" / "queue_page.md"
 VIEWS = {

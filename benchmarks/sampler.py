@@ -21,7 +21,7 @@ from benchmarks.rows import Row, finish, size
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
 REPORT = ROOT / "benchmarks" / "reports" / "sampler.md"
-SECONDS = float(size("SECONDS", 100, quick=10))
+SECONDS = float(size("SECONDS", 100, quick=6))
 SETTLE_SECONDS = 5.0
 GPUS = RANKS = 8
 GOAL_CORES, GOAL_MEMORY = 0.01, 40 * 2**20

@@ -43,7 +43,7 @@ os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 LEVELS = [int(word) for word in os.environ.get("HOSTS", "250" if QUICK else "100 250 500 750 1000").split()]
-SECONDS = float(size("SECONDS", 30, quick=10))
+SECONDS = float(size("SECONDS", 30, quick=5))
 HOURS = size("SAMPLE_HOURS", 4, quick=1)
 HOSTS_PER_GANG = 8
 #: A level is kept up with when 95 of 100 answers have come within this time of the record's moment.

@@ -31,8 +31,8 @@ from tests.rig.stack import Stack
 RUNS = size("RUNS", 20, quick=3)
 JOBS = size("JOBS", 500, quick=80)
 ROUNDS = size("ROUNDS", 2, quick=1)
-CHAIN = 10
-WARM_UP = 3
+CHAIN = size("CHAIN", 10, quick=5)
+WARM_UP = size("WARM_UP", 3, quick=1)
 REPORT = Path(__file__).parent / "reports" / "short_jobs.md"
 START_MOST, TURN_AROUND_MOST = 0.1, 0.15
 RATE_FLOOR, RATE_GOAL = 0.5, 1.0
