@@ -101,6 +101,8 @@ class Runner:
             self._accompany()
         self.ended.set()
         while not self._told_to_end and self._has_to_bring():
+            if self.weather.refusal is not None or not self.shipper.unshipped():
+                self.uploads.all_told.set()
             time.sleep(_BUSY_SECONDS)
             self._upkeep()
         self._save_shipped(finished=True)

@@ -29,7 +29,9 @@ from trainmaster.runner.shipping import say
 from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
-_WRONG_DIGEST, _NO_ROOM = 422, 507
+#: and a 404 once nobody can tell the server of the checkpoint any more: it was restored from an older backup
+_UNTOLD_SECONDS = 15.0
+_UNKNOWN, _WRONG_DIGEST, _NO_ROOM = 404, 422, 507
 _MARK_EVERY_SECONDS = 1.0
 _REMEMBERED_SENTENCES = 64
 _NAME = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,127}")  # of a folder, and part of an address
@@ -72,6 +74,8 @@ class Uploads:
         self._refused_since: Dict[str, float] = {}  # by uuid, on the monotonic clock
         self._tried: Set[str] = set()  # uuids that were refused in this round
         self._marked_at = 0.0
+        #: set when the server has taken in, or will never take in, all that this run has to tell
+        self.all_told = threading.Event()
         self.ended = threading.Event()
 
     def pending(self) -> int:
@@ -128,7 +132,7 @@ class Uploads:
         if isinstance(error, HttpError) and not is_lasting(error):
             # the server is away: its checkpoint waits as long as it takes
             self._refused_since.pop(uuid, None)
-        elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
+        elif now - self._refused_since.setdefault(uuid, now) > self._patience(error):
             given_up = (
                 f"the upload of checkpoint {uuid[:8]} was abandoned; its files stay on this host: {error}"
             )
@@ -140,6 +144,12 @@ class Uploads:
             self._tried.add(uuid)
         if _is_news(error):
             self._tell(f"checkpoint {uuid[:8]} is not uploaded yet: {error}", "WARNING")
+
+    def _patience(self, error: Exception) -> float:
+        """Seconds for which a refusal is tried again. Of a sharded checkpoint another host's runner may yet tell."""
+        is_unknown = isinstance(error, Answered) and error.status == _UNKNOWN
+        final = is_unknown and self.all_told.is_set() and not self._has_peers
+        return _UNTOLD_SECONDS if final else _GIVE_UP_SECONDS
 
     def _upload(self, upload: Upload) -> None:
         """Raises HttpError or OSError; what is there already is overwritten with the same bytes."""

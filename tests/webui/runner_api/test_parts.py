@@ -165,8 +165,9 @@ def test_a_runner_brings_its_files_whatever_is_there_already(
 
 
 def test_checkpoints_that_are_gone_already_or_refused_for_good_keep_no_other_waiting(
-    web: Web, checkpoint: Checkpoint, tmp_path: Path
+    web: Web, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(uploads_of_runner, "_UNTOLD_SECONDS", 0.0)
     gone, waiting = checkpoint, make_checkpoint(checkpoint.trial, Member.objects.get(), {"model.pt": MODEL})
     Checkpoint.objects.filter(pk=gone.pk).update(state=CheckpointState.DELETED)
     unknown = str(uuid.uuid4())  # its record never came to the server: that is refused for ten minutes
@@ -183,9 +184,15 @@ def test_checkpoints_that_are_gone_already_or_refused_for_good_keep_no_other_wai
     thread.start()
     try:
         when(lambda: uploads.pending() == 1)
+        told = [sentence for level, sentence in uploads.sentences() if level == "ERROR"]
+        assert told == []
+        uploads.all_told.set()  # so nobody tells the server of it any more, as after the restore of a backup
+        when(lambda: not uploads.pending())
     finally:
         uploads.ended.set()
         thread.join()
+    (given_up,) = [sentence for level, sentence in uploads.sentences() if level == "ERROR"]
+    assert unknown[:8] in given_up and "was abandoned; its files stay on this host" in given_up
     states = dict(Checkpoint.objects.values_list("pk", "state"))
     assert states == {gone.pk: "DELETED", waiting.pk: "COMPLETED"}
     assert not (web.data_dir / "checkpoints" / str(gone.pk)).exists()
