@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 
 from embedded import processes
 from embedded.ports import LOOPBACK
-from tests.rig import pace, parts, warm_cli
+from tests.rig import forks, pace, parts, warm_cli
 from tests.rig.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -63,6 +63,7 @@ class Server:
         self.password = ""
         self._token = ""
         self.process: subprocess.Popen[bytes] | None = None
+        self._shells: forks.Starter | None = None
 
     @property
     def url(self) -> str:
@@ -140,6 +141,9 @@ class Server:
         """Leave nothing of it: its parts end with it, without the time that `stop` gives them."""
         if self in LIVE:
             LIVE.remove(self)
+        if self._shells:
+            self._shells.end()
+            self._shells = None
         self.kill()
         pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
 
@@ -209,6 +213,13 @@ class Server:
         """A new login token of the admin, by way of POST /api/v1/auth/login."""
         login = {"username": "admin", "password": self.password, "isHashed": False}
         return str(self.request("POST", "/api/v1/auth/login", login)["token"])
+
+    def shell(self, code: str) -> str:
+        """Run code in the server's Django, as `manage.py shell` would, over its database; what it printed."""
+        self._shells = self._shells or forks.Starter("tests.rig.warm_shell", self.environment)
+        done = self._shells.run(["shell"], {"code": code}, "", 240)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def cli(self, *arguments: str, environment: Mapping[str, str] | None = None) -> warm_cli.Ran:
         """Run the command line `trainmaster`, as the admin unless `environment` has another's token."""
