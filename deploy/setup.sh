@@ -279,7 +279,7 @@ install_torch() {
     rm -rf "$TORCH"
 }
 
-# Compile what the demo's training imports, while the server starts: otherwise each rank would, side by side.
+# Compile what trainings import, while the server starts or lint runs: otherwise each rank would, side by side.
 compile_imported() {
     "$VENV/bin/python" -c 'import torch, sklearn.datasets, torch.distributed.run, torch._dynamo' >/dev/null 2>&1 &
 }
@@ -370,6 +370,9 @@ demo)
     ;;
 tests)
     READ_TYPES=1
+    # tests import a third of what is installed, and keep what they have compiled whatever is set here
+    unset PYTHONDONTWRITEBYTECODE
+    COMPILE_LATER=1
     prepare requirements-dev.txt sshd ip chromium sudo slurm cc
     ;;
 tools) install_tools "$@" ;;
