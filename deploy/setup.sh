@@ -296,8 +296,8 @@ prepare() {
     fetching=$!
     install_tools "$@" &
     installing=$!
-    building= preparing= reading=
-    trap 'kill $downloading $fetching $installing $building $preparing $reading 2>/dev/null || true' EXIT
+    building= preparing= reading= collecting=
+    trap 'kill $downloading $fetching $installing $building $preparing $reading $collecting 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
     compile_later=$COMPILE_LATER
     COMPILE_LATER=1
@@ -312,6 +312,9 @@ prepare() {
     if [ -n "$READ_TYPES" ] && [ ! -d .mypy_cache ]; then
         "$VENV/bin/mypy" >/dev/null 2>&1 & # half a minute of one core, which `make lint` then need not take
         reading=$!
+        # it compiles the tests and all that they import: another half, in which all workers would wait for one of them
+        "$VENV/bin/python" -m pytest --collect-only -qq -p no:cacheprovider --ignore tests/chaos --ignore tests/compat >/dev/null 2>&1 &
+        collecting=$!
     fi
     install_requirements examples/requirements.txt
     await_torch $downloading
@@ -325,6 +328,7 @@ prepare() {
     wait $installing
     [ -z "$preparing" ] || wait "$preparing" || true # the start says what is wrong
     [ -z "$reading" ] || wait "$reading" || true # and lint what it finds
+    [ -z "$collecting" ] || wait "$collecting" || true # and the tests what they cannot import
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
