@@ -141,10 +141,10 @@ class Server:
         """Leave nothing of it: its parts end with it, without the time that `stop` gives them."""
         if self in LIVE:
             LIVE.remove(self)
+        self.kill()
         if self._shells:
             self._shells.end()
             self._shells = None
-        self.kill()
         pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
 
     def is_whole(self) -> bool:
@@ -240,8 +240,13 @@ class Server:
 
 
 def started_before() -> Path | None:
-    """A data folder after a first start, if a server of this run of tests has needed one."""
+    """A data folder after a first start, if a process of this run of tests has made one or makes it now."""
     return _after_a_first_start()[0] if parts.is_done(_FIRST_START) else None
+
+
+def begin_first_start() -> "subprocess.Popen[bytes]":
+    """Have a process make the data folder that servers and databases of this run of tests copy; the process."""
+    return subprocess.Popen([sys.executable, "-m", "tests.rig.server"], cwd=ROOT)
 
 
 @functools.cache
@@ -288,3 +293,7 @@ def _clean_environment() -> dict[str, str]:
         if value := os.environ.get(name):
             kept[name] = value
     return kept
+
+
+if __name__ == "__main__":
+    _after_a_first_start()
