@@ -44,11 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Workers that run side by side share no network, but what the first of them makes for all.
 
     Each answer of the API is held against its declaration, in this process and in servers.
-    A shell has its background commands ignore Ctrl-C, and whatever they start: what tests start has to hear it.
+    A shell has its background commands ignore SIGINT and SIGQUIT, and whatever they start: that has to hear them.
     A run of the whole suite needs a data folder after a first start in any case.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     settings.CHECK_ANSWERS = True
     PBKDF2PasswordHasher.iterations = (
         1000  # what slows down a thief costs tests a third of a second per person
