@@ -117,14 +117,12 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
         browser.live()
     if browser.all("#charts") and not browser.all("#charts .empty"):  # drawn once they are in view
         browser.wait(lambda: drawn(browser), "the charts")
-    wrong = []
+    browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
+    wrong = too_wide(browser, f"{address} at 200 %")  # of axe's rules none depends on the scale
     for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
         wrong += too_wide(browser, where) + [f"{where}: {each}" for each in browser.violations()]
-    browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
-    wrong += too_wide(browser, f"{address} at 200 %")  # of axe's rules none depends on the scale
-    browser.look(dark=False, width=WIDE)
     said = [each for each in browser.complaints() if not complained or complained not in each]
     paints[address] = browser.first_paint_ms() or 0.0
     return wrong + [f"{address}: console: {each}" for each in said]
