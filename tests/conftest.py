@@ -60,8 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
     pace.factor()
     if hasattr(config, "workerinput"):
         network.leave()
-    elif config.args_source is config.ArgsSource.TESTPATHS and config.getoption("numprocesses"):
+    elif config.getoption("numprocesses") and _is_whole(config):
         config.stash[FIRST_START] = begin_first_start()
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether the whole suite runs, not chosen files or names."""
+    return config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
 
 
 def pytest_sessionfinish() -> None:
