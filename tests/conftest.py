@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     pace.factor()
     if hasattr(config, "workerinput"):
         network.leave()
-    elif config.getoption("numprocesses") and _is_whole(config):
+    elif config.getoption("numprocesses", None) and _is_whole(config):
         config.stash[FIRST_START] = begin_first_start()
 
 

@@ -25,12 +25,21 @@ _MESSAGE_BYTES = 1024 * 1024
 
 
 class Starter:
-    """The process that forks, which is a module that calls `serve`, and the way to it."""
+    """The process that forks, which is a module that calls `serve`, and the way to it.
+
+    After a command that was given up in the middle, another process takes its place: the answers of this one would be
+    those of the command before.
+    """
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        self._module = module
+        self._environment = environment
+        self._start()
+
+    def _start(self) -> None:
         self.way, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", module, str(theirs.fileno())]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-m", self._module, str(theirs.fileno())]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=self._environment, pass_fds=[theirs.fileno()])
         theirs.close()
 
     def run(self, command: list[str], given: Mapping[str, Any], said: str, limit_seconds: float) -> Ran:
@@ -56,19 +65,31 @@ class Starter:
     def end(self) -> None:
         """End the process, which no command of can run any more."""
         self.way.close()
-        self.process.wait(60)
+        try:
+            self.process.wait(10 * pace.factor())
+        except subprocess.TimeoutExpired:  # a command still runs
+            self.process.kill()
+            self.process.wait()
 
     def _exit_code(
         self, command: list[str], given: Mapping[str, Any], streams: list[int], limit_seconds: float
     ) -> int:
-        socket.send_fds(self.way, [json.dumps(given).encode()], streams)
-        pid = self._heard(60 * pace.factor())
         try:
-            return self._heard(limit_seconds * pace.factor())
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            self._heard(60)
-            raise subprocess.TimeoutExpired(command, limit_seconds) from None
+            socket.send_fds(self.way, [json.dumps(given).encode()], streams)
+            pid = self._heard(60 * pace.factor())
+            try:
+                return self._heard(limit_seconds * pace.factor())
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                self._heard(60)
+                raise subprocess.TimeoutExpired(command, limit_seconds) from None
+        except subprocess.TimeoutExpired:
+            raise
+        except BaseException:
+            self.process.kill()
+            self.end()
+            self._start()
+            raise
 
     def _heard(self, limit_seconds: float) -> int:
         self.way.settimeout(limit_seconds)

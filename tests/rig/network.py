@@ -11,6 +11,7 @@ import signal
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 from embedded import processes
 from tests.rig import pace, parts
@@ -18,6 +19,7 @@ from tests.rig import pace, parts
 FIRST_SUBNET, LAST_SUBNET = 1, 250  # the third byte of 10.203.x.y
 FOLDERS = Path("/tmp")
 PREFIX = "trainmaster-rig-"
+SWEEP_LOCK, SWEEP_SECONDS = FOLDERS / "trainmaster-sweep.lock", 60.0
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
@@ -167,7 +169,7 @@ def kill_all(namespace: str) -> None:
         return not left
 
     if not pace.wait_until(emptied, 60):
-        raise RuntimeError(f"processes {pids(namespace)} in {namespace} do not end")
+        raise NotAllowed(f"processes {pids(namespace)} in {namespace} do not end")
 
 
 def remove(subnet: int) -> None:
@@ -202,12 +204,24 @@ def sweep() -> None:
 
     One process at a time: a second one that took down what the first has removed would take it from its next owner.
     """
-    with (FOLDERS / f"{PREFIX}sweep.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with SWEEP_LOCK.open("w") as lock:
+        if not pace.wait_until(lambda: _locked(lock), SWEEP_SECONDS):
+            return  # the next session sweeps
         for folder in FOLDERS.glob(f"{PREFIX}*/"):
             try:
                 owner = processes.Process(**json.loads((folder / "owner.json").read_text()))
             except (FileNotFoundError, ValueError, TypeError):
                 continue
             if not owner.alive():
-                remove(int(folder.name.removeprefix(PREFIX)))
+                # what is refused keeps its claim: another subnet is taken, and the next session tries again
+                with contextlib.suppress(NotAllowed):
+                    take_down(int(folder.name.removeprefix(PREFIX)))
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -142,10 +142,10 @@ class Server:
         if self in LIVE:
             LIVE.remove(self)
         self.kill()
+        pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
         if self._shells:
             self._shells.end()
             self._shells = None
-        pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
 
     def is_whole(self) -> bool:
         """Whether `up` and all of its parts run, and it answers."""
