@@ -31,10 +31,13 @@ PURE = tests/test_layout.py tests/test_install.py tests/test_plain_words.py test
 	tests/trainmaster/slurm \
 	tests/webui/test_documentation.py
 
+# parts of lint, the longest first
+CHECKS = check-types check-words check-settings check-code check-pins
+
 .DEFAULT_GOAL := help
 COMPRESSION ?= 1000
 
-.PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat gpu-check bench screenshots replay clean
+.PHONY: $(CHECKS) help setup setup-dev demo dev up quick test lint coverage chaos compat gpu-check bench screenshots replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,26 +78,37 @@ quick: setup-dev ## run lint, types, and the tests that need no server, in about
 
 test: ## run lint, then all tests except the long ones; up to three failed tests are retried alone
 	@$(SETUP) tests
-	@$(MAKE) --no-print-directory lint
+	@env -u PYTHONDONTWRITEBYTECODE $(MAKE) --no-print-directory lint
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" $(LONG:%=--ignore %) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
 lint: setup-dev ## check code, templates, types, imports between rooms, wordings, docs/survive.md, pins, migrations, deployment settings
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=line $(CHECKS)
+
+check-types:
+	$(RUN)/mypy
+
+check-words:
+	$(RUN)/python -m tests.rig.plain_words
+	$(RUN)/python -m tests.rig.survive_page --check
+
+check-code:
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	git ls-files '*.html' | xargs $(RUN)/djade --target-version 5.2 --check
 	! git grep -nE '^.{121,}' -- templates
 	! git grep -nE '^(<{7}|>{7}) '
-	$(RUN)/mypy
 	$(RUN)/lint-imports
-	$(RUN)/python -m tests.rig.plain_words
-	$(RUN)/python -m tests.rig.survive_page --check
-	$(RUN)/python -m pip check
+
+check-settings:
 	TRAINMASTER_LOG_LEVEL=ERROR TRAINMASTER_DATABASE_WAIT_SECONDS=0.1 \
 		$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
 		$(RUN)/python manage.py check --deploy --fail-level WARNING
+
+check-pins:
+	$(RUN)/python -m pip check
 
 coverage: setup-dev ## measure test coverage, including subprocesses: build/coverage/html; PYTEST=tests/jobs for a part
 	@$(SETUP) torch

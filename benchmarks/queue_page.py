@@ -146,7 +146,7 @@ def planned(server: Server) -> bool:
         "from dispatch.passes import kept_plan; from hosts.models import ResourcePool as P;"
         "print(len(kept_plan.read(P.objects.get(name='default').pk).document.get('waits', ())))"
     )
-    return int(crowd.shell(server, code)) >= JOBS
+    return int(server.shell(code)) >= JOBS
 
 
 def row(name: str, values: list[float], goal: str) -> str:
@@ -204,9 +204,7 @@ def main() -> int:
         try:
             server.start()
             crowd.gather(server, JOBS, mine=MINE, sweep=SWEEP)
-            crowd.shell(
-                server, "from hosts.models import ResourcePool; ResourcePool.objects.create(name='empty')"
-            )
+            server.shell("from hosts.models import ResourcePool; ResourcePool.objects.create(name='empty')")
             if not wait_until(lambda: planned(server), 120):
                 raise RuntimeError("no pass has seen the whole queue")
             table, found = measure(server)

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.rows import Row, finish, not_measured, size
-from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
@@ -123,7 +122,7 @@ def main() -> int:
         try:
             server.start()
             some, many = (
-                int(crowd.shell(server, f"from tests.rig import swept; print(swept.add({what}))"))
+                int(server.shell(f"from tests.rig import swept; print(swept.add({what}))"))
                 for what in (f"'some', {TRIALS}", f"'many', {MANY}, in_full=200")
             )
             first, of_some, of_many = measured(server, some, many)

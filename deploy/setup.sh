@@ -279,7 +279,7 @@ install_torch() {
     rm -rf "$TORCH"
 }
 
-# Compile what the demo's training imports, while the server starts: otherwise each rank would, side by side.
+# Compile what trainings import, while the server starts or lint runs: otherwise each rank would, side by side.
 compile_imported() {
     "$VENV/bin/python" -c 'import torch, sklearn.datasets, torch.distributed.run, torch._dynamo' >/dev/null 2>&1 &
 }
@@ -296,8 +296,8 @@ prepare() {
     fetching=$!
     install_tools "$@" &
     installing=$!
-    building= preparing= reading=
-    trap 'kill $downloading $fetching $installing $building $preparing $reading 2>/dev/null || true' EXIT
+    building= preparing= reading= collecting=
+    trap 'kill $downloading $fetching $installing $building $preparing $reading $collecting 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
     compile_later=$COMPILE_LATER
     COMPILE_LATER=1
@@ -312,6 +312,9 @@ prepare() {
     if [ -n "$READ_TYPES" ] && [ ! -d .mypy_cache ]; then
         "$VENV/bin/mypy" >/dev/null 2>&1 & # half a minute of one core, which `make lint` then need not take
         reading=$!
+        # it compiles the tests and all that they import: another half, in which all workers would wait for one of them
+        "$VENV/bin/python" -m pytest --collect-only -qq -p no:cacheprovider --ignore tests/chaos --ignore tests/compat >/dev/null 2>&1 &
+        collecting=$!
     fi
     install_requirements examples/requirements.txt
     await_torch $downloading
@@ -325,6 +328,7 @@ prepare() {
     wait $installing
     [ -z "$preparing" ] || wait "$preparing" || true # the start says what is wrong
     [ -z "$reading" ] || wait "$reading" || true # and lint what it finds
+    [ -z "$collecting" ] || wait "$collecting" || true # and the tests what they cannot import
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
@@ -370,6 +374,9 @@ demo)
     ;;
 tests)
     READ_TYPES=1
+    # tests import a third of what is installed, and keep what they have compiled whatever is set here
+    unset PYTHONDONTWRITEBYTECODE
+    COMPILE_LATER=1
     prepare requirements-dev.txt sshd ip chromium sudo slurm cc
     ;;
 tools) install_tools "$@" ;;

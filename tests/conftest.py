@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_SERVERS = {"browser", "embedded", "faults", "whole"}
+#: made while the workers collect, which one of them does before the others: each would migrate a database of its own
+FIRST_START = pytest.StashKey["subprocess.Popen[bytes]"]()
 # A server is four processes and a command is one: what the first has compiled, the others need not compile again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -23,10 +26,12 @@ sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in
 from embedded.ports import LOOPBACK  # noqa: E402
 from embedded.postgres import ROLE, Postgres  # noqa: E402
 from embedded.redis import Redis  # noqa: E402
-from tests.rig import browser, emptied, lending, network, pace, parts  # noqa: E402
+from tests.rig import browser, emptied, lending, network, pace, parts, spent  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
-from tests.rig.server import LIVE, Server, started_before  # noqa: E402
+from tests.rig.server import LIVE, Server, begin_first_start, started_before  # noqa: E402
 from webui import environment  # noqa: E402
+
+BEGAN = spent.busy_and_idle()
 
 # Examples are the same in every run, and none is too slow for a busy machine: what fails fails again.
 hypothesis.settings.register_profile(
@@ -39,10 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Workers that run side by side share no network, but what the first of them makes for all.
 
     Each answer of the API is held against its declaration, in this process and in servers.
-    A shell has its background commands ignore Ctrl-C, and whatever they start: what tests start has to hear it.
+    A shell has its background commands ignore SIGINT and SIGQUIT, and whatever they start: that has to hear them.
+    A run of the whole suite needs a data folder after a first start in any case.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     settings.CHECK_ANSWERS = True
     PBKDF2PasswordHasher.iterations = (
         1000  # what slows down a thief costs tests a third of a second per person
@@ -52,11 +60,33 @@ def pytest_configure(config: pytest.Config) -> None:
     pace.factor()
     if hasattr(config, "workerinput"):
         network.leave()
+    elif config.getoption("numprocesses", None) and _is_whole(config):
+        config.stash[FIRST_START] = begin_first_start()
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether the whole suite runs, not chosen files or names."""
+    return config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
 
 
 def pytest_sessionfinish() -> None:
     lending.end()
     browser.end()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for group in terminalreporter.stats.values() for each in group]
+    said = list(spent.lines((each for each in reports if isinstance(each, pytest.TestReport)), BEGAN))
+    if len(said) > 1:  # more than a few files
+        terminalreporter.write_sep("=", "slowest files")
+    for line in said:
+        terminalreporter.write_line(line)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A run that is ended early needs no first start any more."""
+    if first_start := config.stash.get(FIRST_START, None):
+        parts.end(first_start, signal.SIGINT)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -142,6 +172,8 @@ def host_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostRig]:
     if sshd_program() is None:
         pytest.skip("needs sshd: install openssh-server")
     rig = HostRig(tmp_path_factory.mktemp("hosts"))
+    if rig.refusal:
+        warnings.warn(f"hosts share the network of this machine: {rig.refusal}", stacklevel=1)
     yield rig
     rig.close()
 
@@ -153,10 +185,10 @@ def hosts(host_rig: HostRig) -> list[Host]:
 
 
 @pytest.fixture
-def isolated_hosts(hosts: list[Host]) -> list[Host]:
+def isolated_hosts(hosts: list[Host], host_rig: HostRig) -> list[Host]:
     """Two hosts with their own addresses, accounts and links to cut; skipped where that is refused."""
     if not hosts[0].isolated:
-        pytest.skip("needs network namespaces (root and iproute2)")
+        pytest.skip(f"needs network namespaces: {host_rig.refusal}")
     return hosts
 
 

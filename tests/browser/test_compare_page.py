@@ -8,7 +8,6 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import look_at
 from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
-from tests.rig.crowd import shell
 from tests.rig.server import Server
 
 pytestmark = pytest.mark.browser
@@ -52,7 +51,7 @@ MARKUP = "<a href='https://example.org/'>loss</a> & <b>more</b>"
 def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
-    experiment, first = map(int, shell(empty_server, f"MARKUP = {MARKUP!r}\n{SWEEP}").split())
+    experiment, first = map(int, empty_server.shell(f"MARKUP = {MARKUP!r}\n{SWEEP}").split())
     trials = [str(first + number) for number in range(8)]
 
     def compared(*places: int) -> str:
@@ -257,7 +256,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
     with running_browser(empty_server.url) as window:
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
-        shell(empty_server, HOSTS)
+        empty_server.shell(HOSTS)
         wrong = look_at(window, "/tasks/+new?type=notebook", {})
         window.keep("task-form", height=1000)
         wrong += look_at(window, "/experiments/new", {})
@@ -276,7 +275,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         window.wait(lambda: window.all('#checked [data-faults="0"]'), "the good word")
         changed_by_fields(window)
         wrong += window.violations()
-        shell(empty_server, "from hosts.models import Host\nHost.objects.all().delete()")
+        empty_server.shell("from hosts.models import Host\nHost.objects.all().delete()")
         window.one("#zip").send_keys(str(code))
         window.wait(lambda: "code.zip" in window.text("#code-chosen"), "the zip to be chosen")
         window.wait(lambda: submitted(window), "the experiment")
@@ -285,7 +284,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         wrong += look_at(window, window.path().replace("/code", "/config"), {})
         address = window.path().removesuffix("/config")
         number = address.rpartition("/")[2]
-        shell(empty_server, f"from experiments.transitions import kill\nkill({number}, actor='admin')")
+        empty_server.shell(f"from experiments.transitions import kill\nkill({number}, actor='admin')")
         wrong += look_at(window, f"{address}/continue", {})
         window.keep("continue", height=1000)
         for value in ("many", "0"):

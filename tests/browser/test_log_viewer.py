@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.rig import crowd, long_log
+from tests.rig import long_log
 from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 
@@ -509,8 +509,7 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
 def test_ten_million_lines_of_which_most_are_no_longer_kept(browser: Browser, empty_server: Server) -> None:
     """The numbers of a log are what its place is reckoned by; the lines between were removed."""
     trial, newest = long_log.write(empty_server, 1000, name="old", state="ACTIVE"), 10_000_000
-    crowd.shell(
-        empty_server,
+    empty_server.shell(
         f"""
 from experiments.models import Trial
 from logs.models import TaskLog
@@ -540,8 +539,7 @@ TaskLog.objects.filter(task_id=task).update(next_line={newest - 999}, merged_lin
 
 
 def append(server: Server, trial: int, first: int, count: int) -> None:
-    crowd.shell(
-        server,
+    server.shell(
         f"""
 import time
 from experiments.models import Trial

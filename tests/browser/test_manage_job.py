@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.test_pages import shell
 from tests.rig.browser import LOOKS, WIDE, Browser
 from tests.rig.stack import Stack, config, counting
 
@@ -54,7 +53,7 @@ class Queue:
 
 @pytest.fixture(scope="module")
 def queue(stack: Stack) -> Queue:
-    shell(stack.server, POOLS)
+    stack.server.shell(POOLS)
     for name in ("jun", "vera"):
         user = {"username": name, "active": True, "role": "viewer" if name == "vera" else "editor"}
         stack.post("/api/v1/users", {"user": user, "password": PASSWORD, "isHashed": False})

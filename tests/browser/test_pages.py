@@ -1,8 +1,6 @@
 """Every page in a real browser: both themes, wide and narrow, with no row, one and a thousand."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.rig.browser import LOOKS, NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.hosts import Host, make_key
-from tests.rig.server import ROOT, Server
+from tests.rig.server import Server
 from tests.rig.stack import LAUNCHER, Stack, config, counting
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
@@ -55,12 +53,6 @@ Experiment.objects.bulk_create(
 """
 #: of Activate, Pause, Cancel, Kill
 HAS_ENDED = "All selected experiments have ended"
-
-
-def shell(server: Server, code: str) -> None:
-    """Run code in the server's Django, over its database."""
-    command = [sys.executable, str(ROOT / "manage.py"), "shell", "--no-imports", "-c", code]
-    subprocess.run(command, env=server.environment, cwd=ROOT, check=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +117,12 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
         browser.live()
     if browser.all("#charts") and not browser.all("#charts .empty"):  # drawn once they are in view
         browser.wait(lambda: drawn(browser), "the charts")
-    wrong = []
+    browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
+    wrong = too_wide(browser, f"{address} at 200 %")  # of axe's rules none depends on the scale
     for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
         wrong += too_wide(browser, where) + [f"{where}: {each}" for each in browser.violations()]
-    browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
-    wrong += too_wide(browser, f"{address} at 200 %")  # of axe's rules none depends on the scale
-    browser.look(dark=False, width=WIDE)
     said = [each for each in browser.complaints() if not complained or complained not in each]
     paints[address] = browser.first_paint_ms() or 0.0
     return wrong + [f"{address}: console: {each}" for each in said]
@@ -186,7 +176,7 @@ def test_errors_have_pages_of_their_own(page: Browser) -> None:
 
 
 def test_a_thousand_experiments_are_pages_of_fifty(stack: Stack, page: Browser) -> None:
-    shell(stack.server, MANY)
+    stack.server.shell(MANY)
     paints: dict[str, float] = {}
     assert look_at(page, "/experiments", paints) == []
     assert len(page.all("tbody tr")) == 50

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from dispatch.ssh.server_key import fingerprint
-from tests.browser.test_pages import look_at, shell
+from tests.browser.test_pages import look_at
 from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
 from tests.rig.stack import Stack, config
@@ -60,7 +60,7 @@ def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empt
         window.login("admin", empty_server.password)
         paints: dict[str, float] = {}
         wrong = look_at(window, "/hosts", paints) + look_at(window, "/pools", paints)
-        shell(empty_server, MANY)
+        empty_server.shell(MANY)
         for address in ("/hosts", "/hosts?view=list&show=silent", "/pools", "/pools/pool-1"):
             wrong += look_at(window, address, paints)
         window.look(dark=False, width=WIDE, height=SCREEN_HEIGHT)

@@ -31,7 +31,7 @@ def server(empty_server: Server) -> Server:
     crowd.gather(empty_server, THOUSAND, mine=MINE, sweep=SWEEP)
     crowd.gather(empty_server, 1, pool="lonely", mine=1)
     make = "from hosts.models import ResourcePool; [ResourcePool.objects.create(name=name) for name in {names!r}]"
-    crowd.shell(empty_server, make.format(names=["empty", *(f"spare-{number}" for number in range(6))]))
+    empty_server.shell(make.format(names=["empty", *(f"spare-{number}" for number in range(6))]))
     return empty_server
 
 
@@ -51,7 +51,7 @@ def opened(browser: Browser, address: str) -> None:
 
 
 def job_id(server: Server, name: str) -> str:
-    found = crowd.shell(server, f"from jobs.models import Job; print(Job.objects.get(name={name!r}).pk)")
+    found = server.shell(f"from jobs.models import Job; print(Job.objects.get(name={name!r}).pk)")
     return found.strip()
 
 
@@ -286,7 +286,7 @@ def test_what_is_told_under_two_topics_wakes_a_part_once(browser: Browser, serve
     browser.run(
         "window.woken = []; document.addEventListener('wake', ({ detail }) => window.woken.push(detail.topics), true)"
     )
-    crowd.shell(server, f"from events.announce import announce; announce({job!r}, {pool!r})")
+    server.shell(f"from events.announce import announce; announce({job!r}, {pool!r})")
     browser.wait(lambda: any(job in topics for topics in browser.run("return window.woken")), "the call")
     assert all(pool in topics for topics in browser.run("return window.woken") if job in topics)
 

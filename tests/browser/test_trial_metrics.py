@@ -6,8 +6,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.test_pages import look_at, shell
-from tests.rig import crowd, long_run
+from tests.browser.test_pages import look_at
+from tests.rig import long_run
 from tests.rig.browser import WIDE, Browser
 from tests.rig.server import Server
 
@@ -132,7 +132,7 @@ def test_axes_name_what_they_measure_and_its_unit(window: Browser, trial: int) -
 
 
 def test_a_metric_that_never_changes_is_drawn_around_its_value(window: Browser, empty_server: Server) -> None:
-    still = int(crowd.shell(empty_server, STILL))
+    still = int(empty_server.shell(STILL))
     opened(window, f"/trials/{still}/metrics")
     for name, value in (("loss", 0.003), ("large", 123_456.0)):
         low, high = window.run(UPRIGHT, name)
@@ -176,7 +176,7 @@ def test_new_points_come_live_and_leave_a_window_where_it_is(
 ) -> None:
     opened(window, f"/trials/{trial}/metrics?m=loss&from=100&to=200")
     begin = {"trial": trial, "begin": long_run.BEGIN}
-    shell(empty_server, MORE.format(first=STEPS + 1, **begin))
+    empty_server.shell(MORE.format(first=STEPS + 1, **begin))
     window.wait(lambda: window.run(DRAWN)[1] == STEPS + 50, "the new points")
     window.wait(lambda: window.run(RANGE, "loss") == [100, 200], "the window where it was")
     window.click("#metric-open")
@@ -231,7 +231,7 @@ def test_the_pages_of_a_search_are_clean_brushed_by_pointer_and_act_by_keys(
     window: Browser, empty_server: Server
 ) -> None:
     code = "from tests.rig import swept; print(swept.add('sixteen', 16, validations=14))"
-    at = f"/experiments/{int(crowd.shell(empty_server, code))}"
+    at = f"/experiments/{int(empty_server.shell(code))}"
     charts = f"{at}/visualization"
     pages = (
         f"{at}/search?rung=1.1",
@@ -262,13 +262,13 @@ def test_the_pages_of_a_search_are_clean_brushed_by_pointer_and_act_by_keys(
 
 
 def test_media_follow_the_latest_step_until_one_is_chosen(window: Browser, empty_server: Server) -> None:
-    trial = int(crowd.shell(empty_server, MEDIA.format(trial=0, steps=[10, 20, 30])))
+    trial = int(empty_server.shell(MEDIA.format(trial=0, steps=[10, 20, 30])))
     at = f"/trials/{trial}/media"
     assert look_at(window, at, {}) == []
     window.look(dark=False, width=WIDE)
     window.open(at)
     window.live()
-    crowd.shell(empty_server, MEDIA.format(trial=trial, steps=[40]))
+    empty_server.shell(MEDIA.format(trial=trial, steps=[40]))
     shown = f"digits of trial {trial} at step %d, image 1: a 7"
     window.wait(lambda: window.attributes("#media img", "alt") == [shown % 40], "the new step")
     window.one("#media-step").send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
@@ -276,7 +276,7 @@ def test_media_follow_the_latest_step_until_one_is_chosen(window: Browser, empty
     assert window.run("return location.search") == "?step=20" and window.text("#media-at") == "20"
     window.open(f"{at}?step=20")  # anew: what is slid within three seconds is one entry of the history
     window.live()
-    crowd.shell(empty_server, MEDIA.format(trial=trial, steps=[50]))
+    empty_server.shell(MEDIA.format(trial=trial, steps=[50]))
     window.wait(lambda: window.one("#media-step").get_attribute("max") == "4", "a place for the newest step")
     assert window.attributes("#media img", "alt") == [shown % 20]
     window.click("#media-latest")

@@ -15,7 +15,6 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.test_compare_page import SWEEP
 from tests.browser.test_why_stopped import RAISES
 from tests.rig.browser import WIDE, Browser
-from tests.rig.crowd import shell
 from tests.rig.stack import LAUNCHER, Stack, config, counting
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
@@ -60,7 +59,7 @@ def runs(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, in
         config(4, name="broken", environment=variables, hyperparameters={"lr": 0.037}),
     )
     assert stack.wait_end(failed) == "STATE_ERROR"
-    search, first = map(int, shell(stack.server, f"MARKUP = 'x'\n{SWEEP}").split())
+    search, first = map(int, stack.server.shell(f"MARKUP = 'x'\n{SWEEP}").split())
     running = stack.submit(counting(100_000, 0.2), config(4, name="long"))
     stack.wait_lines(running, 4)
     waiting = stack.submit(counting(1, 1), config(4, name="late"))

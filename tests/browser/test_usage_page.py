@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.test_pages import look_at, shell
+from tests.browser.test_pages import look_at
 from tests.rig.browser import WIDE, programs, running_browser
 from tests.rig.server import Server
 
@@ -59,7 +59,7 @@ def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
         window.login("admin", empty_server.password)
         wrong = look_at(window, "/usage", {})
         assert "No slots were held" in window.text("main")
-        shell(empty_server, CROWD)
+        empty_server.shell(CROWD)
         window.open("/jobs/a100")
         window.wait(lambda: "your fair share is 2" in window.text("#queue-share"), "the next pass, live")
         for address in ("/usage", "/usage?by=month&group=label", "/pools/a100", "/jobs/a100"):

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.rig import crowd
 from tests.rig.stack import Stack, config
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts]
@@ -142,7 +141,7 @@ def test_an_adaptive_search_survives_that_everything_is_killed_twice(stack: Stac
     by_truth = sorted(found, key=lambda trial: away(trial["hparams"]["lr"]))
     assert stack.experiment(experiment)["bestTrialId"] == by_truth[0]["id"]
     assert max(trial["totalBatchesProcessed"] for trial in found) == LENGTH
-    brackets = json.loads(crowd.shell(stack.server, RUNGS.format(experiment=experiment)))
+    brackets = json.loads(stack.server.shell(RUNGS.format(experiment=experiment)))
     assert sum(len(rungs[0]) for rungs in brackets) == 16, "each came to the first rung of its bracket, once"
     whole = {trial["hparams"]["lr"] for trial in found if trial["totalBatchesProcessed"] == LENGTH}
     for rungs in brackets:

@@ -1,6 +1,8 @@
 """The test hosts themselves: what the other tests rely on must hold."""
 
 import os
+import random
+import shutil
 import signal
 import subprocess
 
@@ -81,3 +83,31 @@ def test_closing_a_rig_leaves_nothing(host_rig: HostRig, tmp_path: object) -> No
     assert bridge not in network.ip("netns", "list") + network.ip("link", "show")
     assert not rig.folder.exists()
     assert str(rig.folder) not in subprocess.run(["mount"], capture_output=True, text=True, check=True).stdout
+
+
+def test_what_a_swept_network_has_left_is_no_refusal(
+    host_rig: HostRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if host_rig.network is None:
+        pytest.skip(host_rig.refusal)
+    swept = network.make()
+    shutil.rmtree(swept.folder)  # by a process in another network, which does not see the bridge
+    monkeypatch.setattr(random, "shuffle", lambda subnets: subnets.insert(0, swept.subnet))
+    again = network.make()
+    found = again.subnet
+    again.close()
+    assert found == swept.subnet
+    assert not (network.FOLDERS / f"{network.PREFIX}{swept.subnet}").exists()
+
+
+def test_a_refusal_after_a_network_is_a_fault(host_rig: HostRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host_rig.network is None:
+        pytest.skip(host_rig.refusal)
+
+    def refuse(*_: str) -> str:
+        raise network.NotAllowed("no")
+
+    monkeypatch.setattr(network, "ip", refuse)
+    monkeypatch.setattr(network, "sweep", lambda: None)
+    with pytest.raises(RuntimeError, match="have worked in this run of tests, and now: no"):
+        network.make()

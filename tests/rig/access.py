@@ -71,9 +71,12 @@ def line(name: str, answers: dict[str, str]) -> str:
     return f"{name}\n" + "".join(f"    {answer}: {', '.join(groups[answer])}\n" for answer in sorted(groups))
 
 
+#: the view of these counts, which joins all indexes, takes PostgreSQL four times as long
 _WRITTEN = """
-SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables
-WHERE relname NOT LIKE 'django\\_%%' AND relname <> 'events_event'
+SELECT coalesce(sum(pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid)
+                    + pg_stat_get_xact_tuples_deleted(oid)), 0)
+FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+AND relname NOT LIKE 'django\\_%%' AND relname <> 'events_event'
 """
 
 

@@ -1,9 +1,6 @@
 """A long queue without any host, as rows of a running server: for tests of pages and for benchmarks."""
 
-import subprocess
-import sys
-
-from tests.rig.server import ROOT, Server
+from tests.rig.server import Server
 
 OWNERS = ("mira", "tomas", "jun", "ines")
 
@@ -47,15 +44,6 @@ mark_dirty(pool.pk)
 """
 
 
-def shell(server: Server, code: str) -> str:
-    """Run code in the server's Django, over its database; what it printed."""
-    command = [sys.executable, str(ROOT / "manage.py"), "shell", "--no-imports", "-c", code]
-    done = subprocess.run(
-        command, env=server.environment, cwd=ROOT, check=True, timeout=240, stdout=subprocess.PIPE, text=True
-    )
-    return done.stdout
-
-
 def gather(server: Server, number: int, *, pool: str = "default", mine: int = 0, sweep: int = 0) -> None:
     """So many waiting experiments of one trial: first a `sweep` of identical ones, then `mine` of the admin's."""
-    shell(server, _FILL.format(number=number, pool=pool, mine=mine, sweep=sweep, owners=OWNERS))
+    server.shell(_FILL.format(number=number, pool=pool, mine=mine, sweep=sweep, owners=OWNERS))

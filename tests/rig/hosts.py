@@ -277,7 +277,7 @@ class HostRig:
     def __init__(self, fallback_folder: Path) -> None:
         self.network: network.Network | None
         try:
-            self.network = network.Network()
+            self.network = network.make()
             self.folder = self.network.folder
             self.refusal = ""
         except network.NotAllowed as error:

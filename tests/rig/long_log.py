@@ -1,6 +1,5 @@
 """A trial whose ranks have written a long log, as rows of a running server: for tests of the viewer and benchmarks."""
 
-from tests.rig import crowd
 from tests.rig.server import Server
 
 #: 10:00 UTC; line n was written n hundredths of a second later.
@@ -52,4 +51,4 @@ def write(
     `odd` has the texts of some lines by number.
     """
     code = _FILL.format(number=number, name=name, ranks=ranks, state=state, odd=odd or {}, clock=BEGIN)
-    return int(crowd.shell(server, code))
+    return int(server.shell(code))

@@ -1,6 +1,5 @@
 """A trial with many metrics of many points, as rows of a running server: for tests of its page and benchmarks."""
 
-from tests.rig import crowd
 from tests.rig.server import Server
 
 #: 10:00 UTC; step n was reported n tenths of a second later.
@@ -46,4 +45,4 @@ print(trial.pk)
 def write(server: Server, metrics: int, steps: int, *, name: str = "long", state: str = "COMPLETED") -> int:
     """The id of a trial with so many training metrics of so many points, with a spike, gaps, epochs and validations."""
     code = _FILL.format(name=name, metrics=metrics, steps=steps, state=state, batch=BATCH, begin=BEGIN)
-    return int(crowd.shell(server, code))
+    return int(server.shell(code))

@@ -43,9 +43,9 @@ def shared_folder() -> Path:
 @contextmanager
 def first_alone(what: str) -> Iterator[bool]:
     """The first process of the run that comes here does `what` alone, the others wait for it: (whether it is first)."""
-    with (shared_folder() / f"{what}.lock").open("w") as lock:
+    with _lock(what).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_done(what):
+        if not _done(what).exists():
             yield True
             _done(what).touch()
             return
@@ -53,8 +53,16 @@ def first_alone(what: str) -> Iterator[bool]:
 
 
 def is_done(what: str) -> bool:
-    """Whether a process of the run has been through with it."""
-    return _done(what).exists()
+    """Whether a process of the run has been through with it; waits for one that is about it."""
+    if not _lock(what).exists():
+        return False
+    with _lock(what).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        return _done(what).exists()
+
+
+def _lock(what: str) -> Path:
+    return shared_folder() / f"{what}.lock"
 
 
 def _done(what: str) -> Path:

@@ -8,7 +8,6 @@ import random
 import time
 from typing import Any
 
-from tests.rig import crowd
 from tests.rig.server import Server
 
 STEPS_A_SECOND = 4
@@ -27,14 +26,12 @@ def write(
     longer than the others in the second half. A bare host has one rank. Hosts are called `name` and a number.
     """
     call = f"profiled_run.fill({hosts}, {gpus}, {seconds}, {bare}, {slow}, {name!r})"
-    return int(crowd.shell(server, f"from tests.rig import profiled_run; print({call})"))
+    return int(server.shell(f"from tests.rig import profiled_run; print({call})"))
 
 
 def more(server: Server, trial_id: int, first: int, seconds: int) -> None:
     """So many more seconds of the first host, from this second on."""
-    crowd.shell(
-        server, f"from tests.rig import profiled_run; profiled_run.go_on({trial_id}, {first}, {seconds})"
-    )
+    server.shell(f"from tests.rig import profiled_run; profiled_run.go_on({trial_id}, {first}, {seconds})")
 
 
 def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int, name: str) -> int:

@@ -124,8 +124,8 @@ def _queued(stack: Stack) -> Pages:
     stack.server.request("PUT", "/api/v1/templates/vision", {"config": TEMPLATE}, stack.token)
     # the training holds all slots: these wait
     crowd.gather(stack.server, 24, mine=5, sweep=8)
-    search = crowd.shell(
-        stack.server, "from tests.rig import swept; print(swept.add('lr-sweep', 48, validations=55))"
+    search = stack.server.shell(
+        "from tests.rig import swept; print(swept.add('lr-sweep', 48, validations=55))"
     ).split()[-1]
     jobs = stack.get("/api/v1/job-queues?resourcePool=default&limit=100")["jobs"]
     mine = next(job["jobId"] for job in jobs if job["name"] == "job-9")
@@ -152,7 +152,7 @@ Trial.objects.filter(pk={trial}).update(state="COMPLETED")
 Experiment.objects.filter(trials={trial}).update(state="COMPLETED")
 Host.objects.filter(name="node1").update(enabled=False)
 """
-    crowd.shell(server, ended)
+    server.shell(ended)
     return {"profiler": (f"/trials/{trial}/profiler", ".main-svg")}
 
 

@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 
 from embedded import processes
 from embedded.ports import LOOPBACK
-from tests.rig import pace, parts, warm_cli
+from tests.rig import forks, pace, parts, warm_cli
 from tests.rig.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -63,6 +63,7 @@ class Server:
         self.password = ""
         self._token = ""
         self.process: subprocess.Popen[bytes] | None = None
+        self._shells: forks.Starter | None = None
 
     @property
     def url(self) -> str:
@@ -142,6 +143,9 @@ class Server:
             LIVE.remove(self)
         self.kill()
         pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
+        if self._shells:
+            self._shells.end()
+            self._shells = None
 
     def is_whole(self) -> bool:
         """Whether `up` and all of its parts run, and it answers."""
@@ -210,6 +214,13 @@ class Server:
         login = {"username": "admin", "password": self.password, "isHashed": False}
         return str(self.request("POST", "/api/v1/auth/login", login)["token"])
 
+    def shell(self, code: str) -> str:
+        """Run code in the server's Django, as `manage.py shell` would, over its database; what it printed."""
+        self._shells = self._shells or forks.Starter("tests.rig.warm_shell", self.environment)
+        done = self._shells.run(["shell"], {"code": code}, "", 240)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def cli(self, *arguments: str, environment: Mapping[str, str] | None = None) -> warm_cli.Ran:
         """Run the command line `trainmaster`, as the admin unless `environment` has another's token."""
         token = self.token()
@@ -229,8 +240,13 @@ class Server:
 
 
 def started_before() -> Path | None:
-    """A data folder after a first start, if a server of this run of tests has needed one."""
+    """A data folder after a first start, if a process of this run of tests has made one or makes it now."""
     return _after_a_first_start()[0] if parts.is_done(_FIRST_START) else None
+
+
+def begin_first_start() -> "subprocess.Popen[bytes]":
+    """Have a process make the data folder that servers and databases of this run of tests copy; the process."""
+    return subprocess.Popen([sys.executable, "-m", "tests.rig.server"], cwd=ROOT)
 
 
 @functools.cache
@@ -277,3 +293,7 @@ def _clean_environment() -> dict[str, str]:
         if value := os.environ.get(name):
             kept[name] = value
     return kept
+
+
+if __name__ == "__main__":
+    _after_a_first_start()

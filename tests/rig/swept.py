@@ -1,4 +1,4 @@
-"""A search that went on for a while, as rows: for what runs in a server's Django (tests.rig.crowd.shell)."""
+"""A search that went on for a while, as rows: for what runs in a server's Django (Server.shell)."""
 
 import heapq
 import itertools

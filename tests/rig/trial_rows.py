@@ -1,4 +1,4 @@
-"""One trial of an experiment of its own, as rows: for what runs in a server's Django (tests.rig.crowd.shell)."""
+"""One trial of an experiment of its own, as rows: for what runs in a server's Django (Server.shell)."""
 
 import time
 

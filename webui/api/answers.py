@@ -182,7 +182,9 @@ class _Plain(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
+@cache
 def _schema(kind: Any) -> Json:
+    """Cached: the document asks four times for each operation, and several answer with the same."""
     schemas, _ = TypeAdapter.json_schemas(
         [("answer", "serialization", _adapter(kind))], ref_template=_REFERENCE, schema_generator=_Plain
     )
