@@ -16,6 +16,8 @@ from jobs.models import Dependency, Job, Task
 from jobs.states import JobState
 
 Condition = Dependency.Condition
+#: arrays alone have this condition: `commands.corresponding` makes entries for their elements of it
+_EACH = "each"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Wanted:
     condition: str
     #: of an array's job, if one element alone is waited for
     element_id: str | None = None
+    #: the element that waits, if the job is an array whose others do not
+    task_id: str | None = None
 
 
 def found(entries: Sequence[str]) -> list[Wanted]:
@@ -36,6 +40,11 @@ def found(entries: Sequence[str]) -> list[Wanted]:
 
 def _found(entry: str) -> Wanted:
     name, _, written = entry.partition(":")
+    if written == _EACH:
+        raise Refusal(
+            f"{entry}: only an array can wait for each element of another one. Give {name} to wait for all of it.",
+            field="depends_on",
+        )
     condition = Condition(written or Condition.SUCCESS)
     job = Job.objects.filter(_named(name)).first()
     element = Task.objects.select_related("job").filter(pk=name.lower(), job__kind=Job.Kind.ARRAY).first()
@@ -96,6 +105,7 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
                 job=job,
                 on=on,
                 element_id=each.element_id,
+                task_id=each.task_id,
                 label=each.label,
                 condition=each.condition,
                 met_at=now if what and met(what, each.condition) else None,
