@@ -136,9 +136,10 @@ def ended_or_revived(job: Job) -> None:
     _tell(job, Dependency.objects.filter(on=job, element=None, met_at=None))
 
 
-def element_ended(element: Task) -> None:
-    """Tell those that wait for this element of an array, whose job is locked."""
-    _tell(element, Dependency.objects.filter(element=element, met_at=None))
+def elements_ended(elements: Sequence[Task]) -> None:
+    """Tell those that wait for these elements of an array, whose job is locked. All have ended in the same way."""
+    if elements:
+        _tell(elements[0], Dependency.objects.filter(element__in=elements, met_at=None))
 
 
 def _tell(what: Job | Task, waiting: QuerySet[Dependency]) -> None:

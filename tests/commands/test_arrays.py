@@ -147,9 +147,11 @@ def test_a_thousand_elements_are_submitted_and_killed_in_few_statements() -> Non
     with CaptureQueriesContext(connection) as many:
         job = make_array("0-999%8")
     assert len(many) <= len(few)
+    next_step = make_array("0-999", depends_on=[f"{job.pk}:each"])
     with CaptureQueriesContext(connection) as killing:
         transitions.kill_array(job.pk, actor="user:ada")
     assert len(killing) < 60
+    assert Dependency.objects.filter(job=next_step, met_at=None).count() == 1000
     job.refresh_from_db()
     assert (job.state, job.succeeded) == (JobState.ENDED, False)
     assert set(states(job).values()) == {TaskState.ENDED}

@@ -36,7 +36,7 @@ from tests.rig.images import podman_of_slurm
 from tests.rig.slurm_world import NEEDS_SLURM, World, login_shell, running_world, stand_in
 from tests.rig.web import Web
 from tests.rig.world import attempt_of, members_of, trial_of
-from trainmaster.processes import marked
+from trainmaster.processes import marked, number_inside
 from trainmaster.protocol import CONTAINER_MARKER
 
 pytestmark = [
@@ -327,6 +327,7 @@ def test_a_run_in_an_image_is_part_of_its_slurm_job_and_ends_with_it(podman: Pat
     inside = marked(CONTAINER_MARKER)[members_of(second)[0].run_key]
     cgroup = {Path(f"/proc/{process['pid']}/cgroup").read_text() for process in inside}
     assert len(inside) == 3 and cgroup == {Path("/proc/self/cgroup").read_text()}, "podman has made none"
+    assert sorted(number_inside(process["pid"]) for process in inside) == [1, 2, 3]
     experiments.kill(second.pk, actor="user:ada")
     world.until(lambda: world.is_clean() and not containers(podman))
     assert "saved" in world.log(second) and "after" not in world.log(second)

@@ -24,8 +24,8 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _CONTAINERS = """
 [engine]
 runtime = "RUNTIME"
-static_dir = "FOLDER/static"
-volume_path = "FOLDER/volumes"
+static_dir = "FOLDER/images/libpod"
+volume_path = "FOLDER/images/volumes"
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=20000:20000"]
 """

@@ -45,9 +45,10 @@ def main() -> NoReturn:
 def without_ours(own: Mapping[str, str]) -> Dict[str, str]:
     """The environment without what is there for this run alone, and would hide the package that is installed."""
     found = dict(own)
-    programs = str(Path(own[STEPS]).with_name(BIN)) if STEPS in own else ""
-    for name, ours in (("PATH", programs), ("PYTHONPATH", str(_BUNDLE))):
-        found[name] = ":".join(part for part in own.get(name, "").split(":") if part and part != ours)
+    programs = Path(own[STEPS]).with_name(BIN).resolve() if STEPS in own else None
+    for name, ours in (("PATH", programs), ("PYTHONPATH", _BUNDLE)):
+        parts = filter(None, own.get(name, "").split(":"))
+        found[name] = ":".join(part for part in parts if Path(part).resolve() != ours)
     return found
 
 

@@ -269,9 +269,8 @@ class _Requests:
 
     def _waits(self, task_id: str, job_id: str) -> Sequence[reasons.Awaited]:
         """What must end first: for all of its job, and for this element of an array alone."""
-        if not self._depends:
-            return ()
-        return [*self._depends.get(job_id, ()), *self._depends.get(task_id, ())]
+        for_all, own = self._depends.get(job_id, ()), self._depends.get(task_id, ())
+        return [*for_all, *own] if own else for_all
 
     def _blocked(
         self, waits: Sequence[reasons.Awaited], blocked_by: str, not_before: float | None
