@@ -74,7 +74,7 @@ class Changes:
         self.some(Host.objects).update(admission=admission)
 
     def depend(self) -> None:
-        """Neither the job that waits nor its task is written. One task alone may wait, as an element of an array does."""
+        """Neither the job that waits nor its task is written. A task may wait alone, as an element of an array does."""
         for job in self.some(Job.objects.exclude(name="slow")):
             task = self.random.choice([None, job.tasks.first()])
             Dependency.objects.create(
