@@ -92,7 +92,8 @@ class CommandConfig(TaskFields):
     """Accepted from Determined; the program can read it."""
     depends_on: DependsOn = []
     """Jobs that must end before this one starts: numbers of experiments or ids of jobs, each with `:success` (the
-    default), `:end` or `:failure`."""
+    default), `:end` or `:failure`. In an array, the id of another array with `:each`: each element waits for the
+    success of the one with its index."""
     pbs: Ignored = None
     slurm: Slurm | None = None
     """What is asked of Slurm, in pools that are Slurm clusters."""

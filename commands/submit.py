@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal, Together
-from commands import arrays
+from commands import arrays, corresponding
 from commands.config import CommandConfig, check
 from commands.models import Command, Service
 from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
 from hosts.models import ResourcePool
-from jobs import deadlines, dependencies
+from jobs import deadlines
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.labels import label_of
@@ -60,6 +60,7 @@ def create(
     indices = _indices(effective)
     ids = [uuid.uuid4() for _ in indices.values] if indices else [uuid.uuid4()]
     places = indices.values if indices else [None]
+    own = dict(zip(indices.values, map(str, ids), strict=True)) if indices else {}
     resources, entity = effective["resources"], uuid.uuid4() if indices else ids[0]
     job = jobs.create_job(
         kind=Job.Kind.ARRAY if indices else kind,
@@ -72,7 +73,7 @@ def create(
         preemptible=preemptible,
         active=True,
         entity_id=str(entity),
-        depends_on=dependencies.found(effective["depends_on"]),
+        depends_on=corresponding.wanted(effective["depends_on"], own),
         elements=len(ids) if indices else None,
         at_once=indices.at_once if indices else None,
         deadline_at=deadlines.of(resources, timezone.now()),
@@ -141,7 +142,9 @@ def accepted(
             if not by_server:
                 refuse_too_many(owner, len(indices.values) if indices else 1)
         with faults.step():
-            dependencies.found(effective["depends_on"])
+            corresponding.wanted(
+                effective["depends_on"], dict.fromkeys(indices.values if indices else (), "")
+            )
         return settle(
             resources,
             resources["slots"],

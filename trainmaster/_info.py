@@ -96,13 +96,19 @@ def get_cluster_info() -> Optional[ClusterInfo]:
     return _known[run_dir]
 
 
-def identity_behind(token: Optional[str]) -> Optional[Identity]:
-    """Which server may get `token`: this run's own when it is this run's token, else None, whoever answers."""
+def identity_behind(token: Optional[str], url: str) -> Optional[Identity]:
+    """Which server may get `token` at `url`: this run's own if it is this run's token, and wherever the run's server is
+    said to be, since anybody may listen there. Else None: whoever answers.
+    """
     try:
         info = get_cluster_info() if token else None
+        if info is None:
+            return None
+        own = [os.environ.get("DET_MASTER", ""), *read_server_address(info._run_dir)["urls"]]
     except RuntimeError:  # the folder is gone, and the run with it
         return None
-    return info._identity if info is not None and info.session_token == token else None
+    is_own = info.session_token == token or url in [each.rstrip("/") for each in own]
+    return info._identity if is_own else None
 
 
 def read_server_address(run_dir: str) -> ServerAddress:

@@ -73,7 +73,7 @@ class Client:
     @token.setter
     def token(self, token: Optional[str]) -> None:
         self._http.token = token
-        self._http.identity = identity_behind(token)
+        self._http.identity = identity_behind(token, self.url)
 
     def close(self) -> None:
         self._http.close()

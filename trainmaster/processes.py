@@ -135,6 +135,14 @@ def is_shell(pid: int) -> bool:
         return False
 
 
+def number_inside(pid: int) -> int:
+    """The number by which a process knows itself: another one in a container with process numbers of its own."""
+    for line in (_read(str(pid), "status") or b"").splitlines():
+        if line.startswith(b"NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
 def state_of(pid: int) -> str:
     """The kernel's letter for what it does (`D`: it waits in the kernel), empty when it is gone."""
     fields = stat_fields(pid)

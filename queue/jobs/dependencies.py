@@ -16,6 +16,8 @@ from jobs.models import Dependency, Job, Task
 from jobs.states import JobState
 
 Condition = Dependency.Condition
+#: arrays alone have this condition: `commands.corresponding` makes entries for their elements of it
+_EACH = "each"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Wanted:
     condition: str
     #: of an array's job, if one element alone is waited for
     element_id: str | None = None
+    #: the element that waits, if the job is an array whose others do not
+    task_id: str | None = None
 
 
 def found(entries: Sequence[str]) -> list[Wanted]:
@@ -36,6 +40,11 @@ def found(entries: Sequence[str]) -> list[Wanted]:
 
 def _found(entry: str) -> Wanted:
     name, _, written = entry.partition(":")
+    if written == _EACH:
+        raise Refusal(
+            f"{entry}: only an array can wait for each element of another one. Give {name} to wait for all of it.",
+            field="depends_on",
+        )
     condition = Condition(written or Condition.SUCCESS)
     job = Job.objects.filter(_named(name)).first()
     element = Task.objects.select_related("job").filter(pk=name.lower(), job__kind=Job.Kind.ARRAY).first()
@@ -96,6 +105,7 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
                 job=job,
                 on=on,
                 element_id=each.element_id,
+                task_id=each.task_id,
                 label=each.label,
                 condition=each.condition,
                 met_at=now if what and met(what, each.condition) else None,
@@ -126,9 +136,10 @@ def ended_or_revived(job: Job) -> None:
     _tell(job, Dependency.objects.filter(on=job, element=None, met_at=None))
 
 
-def element_ended(element: Task) -> None:
-    """Tell those that wait for this element of an array, whose job is locked."""
-    _tell(element, Dependency.objects.filter(element=element, met_at=None))
+def elements_ended(elements: Sequence[Task]) -> None:
+    """Tell those that wait for these elements of an array, whose job is locked. All have ended in the same way."""
+    if elements:
+        _tell(elements[0], Dependency.objects.filter(element__in=elements, met_at=None))
 
 
 def _tell(what: Job | Task, waiting: QuerySet[Dependency]) -> None:

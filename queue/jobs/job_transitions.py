@@ -122,7 +122,7 @@ def element_ended(task_id: str) -> Job:
     """Tell those that wait for this element of an array. Its job is locked: elements end one after another."""
     task = Task.objects.get(pk=task_id)
     job = dependencies.lock([task.job_id])[task.job_id]
-    dependencies.element_ended(task)
+    dependencies.elements_ended([task])
     return job
 
 
@@ -134,13 +134,12 @@ def end_waiting_elements(
     Task.objects.filter(pk__in=task_ids).update(
         state=TaskState.ENDED, ended_at=at, not_before=None, blocked_by="", succeeded=False
     )
-    tasks = Task.objects.filter(pk__in=task_ids)
+    tasks = list(Task.objects.filter(pk__in=task_ids))
     events = [event_of(Event.Kind.TASK, task.pk, task, reason, actor) for task in tasks]
     for event in events:
         event.from_state, event.to_state = TaskState.WAITING, TaskState.ENDED
     Event.objects.bulk_create(events)
-    for task in tasks.exclude(dependents=None):
-        dependencies.element_ended(task)
+    dependencies.elements_ended(tasks)
     mark_dirty(job.pool_id)
 
 

@@ -91,6 +91,8 @@ class Dependency(models.Model):
     #: null once it was deleted; of an array, its job, with the element if one alone is waited for
     on = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="dependents")
     element = models.ForeignKey("Task", on_delete=models.SET_NULL, null=True, related_name="dependents")
+    #: the element of `job`, an array, that alone waits for this; null: all of it does
+    task = models.ForeignKey("Task", on_delete=models.CASCADE, null=True, related_name="depends_on")
     #: how sentences call it
     label = models.CharField(max_length=64)
     condition = models.CharField(max_length=8, choices=Condition.choices)

@@ -128,8 +128,11 @@ _ENDS = {"success": "succeed", "end": "end", "failure": "fail"}
 _OTHERWISE = {"success": "did not succeed", "end": "was deleted", "failure": "did not fail"}
 
 
-def depends(on: Sequence[tuple[str, str, bool]]) -> Reason:
-    """`on`: (label, "success", "end" or "failure", whether it is over and will not do) of each of them."""
+#: (label, "success", "end" or "failure", whether it is over and will not do) of what a request waits for
+Awaited = tuple[str, str, bool]
+
+
+def depends(on: Sequence[Awaited]) -> Reason:
     data = {"by": [label for label, _, _ in on]}
     if lost := [(label, condition) for label, condition, is_over in on if is_over]:
         text = listed(

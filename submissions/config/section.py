@@ -66,7 +66,7 @@ AbsolutePath = Annotated[
     str, BeforeValidator(_absolute, json_schema_input_type=Annotated[str, Field(pattern="^/")])
 ]
 
-_JOB = r"^([0-9]{1,18}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(:(success|end|failure))?$"
+_JOB = r"^([0-9]{1,18}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(:(success|end|failure|each))?$"
 
 
 def _jobs(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _jobs(value: Any) -> Any:
     ):
         raise refuse(
             "a list of jobs to wait for, such as [12, '13:end']: numbers of experiments or ids of jobs, "
-            "each with :success (the default), :end or :failure"
+            "each with :success (the default), :end or :failure, or an array with :each"
         )
     return list(dict.fromkeys(each if ":" in each else f"{each}:success" for each in entries))
 

@@ -147,9 +147,11 @@ def test_a_thousand_elements_are_submitted_and_killed_in_few_statements() -> Non
     with CaptureQueriesContext(connection) as many:
         job = make_array("0-999%8")
     assert len(many) <= len(few)
+    next_step = make_array("0-999", depends_on=[f"{job.pk}:each"])
     with CaptureQueriesContext(connection) as killing:
         transitions.kill_array(job.pk, actor="user:ada")
     assert len(killing) < 60
+    assert Dependency.objects.filter(job=next_step, met_at=None).count() == 1000
     job.refresh_from_db()
     assert (job.state, job.succeeded) == (JobState.ENDED, False)
     assert set(states(job).values()) == {TaskState.ENDED}
@@ -223,6 +225,58 @@ def test_an_element_that_failed_is_waited_for_in_vain() -> None:
         Refusal, match=f"{label} did not succeed, so a job that waits for its success would never"
     ):
         dependencies.found([f"{element(job, 0).pk}:success"])
+
+
+@db
+def test_each_element_waits_for_its_own_of_another_array() -> None:
+    make_host("gpu1", 8)
+    first = make_array("0-4:2")
+    second = make_array("2,4", depends_on=[f"{first.pk}:each"])
+    pool_pass.run(default_pool().pk)
+    assert list(states(second).values()) == ["WAITING", "WAITING"]
+    waits = plan_of(default_pool())["waits"]
+    for index in (2, 4):
+        label = f"cmd {str(element(first, index).pk)[:8]}"
+        assert waits[element(second, index).task_id]["sentence"] == f"waits for {label} to succeed"
+    exited(element(first, 4).task.allocations.get().members.get(), 0)
+    exited(element(first, 2).task.allocations.get().members.get(), 1)
+    pool_pass.run(default_pool().pk)
+    assert states(second) == {2: "WAITING", 4: "RUNNING"}
+    wait = plan_of(default_pool())["waits"][element(second, 2).task_id]
+    assert wait["code"] == "never_met" and "did not succeed" in wait["sentence"]
+    both = make_array("0", depends_on=[f"{first.pk}:each", f"{second.pk}:end"])
+    pool_pass.run(default_pool().pk)
+    wait = plan_of(default_pool())["waits"][element(both, 0).task_id]["sentence"]
+    assert (
+        wait
+        == f"waits for array {str(second.pk)[:8]} to end and cmd {str(element(first, 0).pk)[:8]} to succeed"
+    )
+
+
+@db
+def test_who_waits_for_each_element_of_an_array_names_those_that_can_succeed() -> None:
+    make_host("gpu1", 2)
+    first = make_array("0-3")
+    exited(started(element(first, 1)), 1)
+    each, short = f"{first.pk}:each", str(first.pk)[:8]
+    cases = [
+        ("0-6", f"Array {short} has no elements 4-6, so the same of this array would never start. To run the others, "
+                "give `array: 0-3`."),
+        ("0,1", f"In array {short}, there was no success of element 1, so the same of this array would never start. To "
+                "run the others, give `array: 0`."),
+        ("1", f"In array {short}, there was no success of element 1, so the same of this array would never start."),
+    ]  # fmt: skip
+    for indices, sentence in cases:
+        with pytest.raises(Refusal) as refused:
+            make_array(indices, depends_on=[each])
+        assert str(refused.value) == sentence
+    with pytest.raises(Refusal, match="There is no array 12 to wait for"):
+        make_array("0", depends_on=["12:each"])
+    with pytest.raises(Refusal, match=r"There is no array \S+ to wait for"):
+        make_array("0", depends_on=[f"{element(first, 0).pk}:each"])
+    with pytest.raises(Refusal, match=f"{each}: only an array can wait for each element of another one"):
+        dependencies.found([each])
+    assert Job.objects.count() == 1
 
 
 @db

@@ -5,6 +5,9 @@ The test does what beat and workers do: passes, launches, and looks at the clust
 
 from __future__ import annotations
 
+import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,9 +32,12 @@ from jobs.models import Allocation
 from jobs.queue_edits import Update
 from jobs.states import Reason
 from tests.dispatch.sshd import Sshd
+from tests.rig.images import podman_of_slurm
 from tests.rig.slurm_world import NEEDS_SLURM, World, login_shell, running_world, stand_in
 from tests.rig.web import Web
 from tests.rig.world import attempt_of, members_of, trial_of
+from trainmaster.processes import marked, number_inside
+from trainmaster.protocol import CONTAINER_MARKER
 
 pytestmark = [
     pytest.mark.hosts,
@@ -49,6 +55,17 @@ SAVES = (
     '"$DET_MASTER/api/v1/allocations/$DET_ALLOCATION_ID/signals/ack_preemption"'
 )
 SLEEPS = "echo begun; exec sleep 600"
+IMAGE = "environment: {image: 'localhost/job:1'}"
+#: in a container: which one, and what is seen of it from inside; then 1..20
+IN_IMAGE = (
+    'echo "image: $OF_THE_IMAGE"; [ -e /etc/debian_version ] || echo alone; '
+    'python3 -c "import determined; print(determined.get_cluster_info().task_id)"; '
+    "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; done"
+)
+IN_IMAGE_SAVES = (
+    "python3 -c \"import signal, sys; signal.signal(15, lambda *_: sys.exit(print('saved', flush=True))); "
+    "print('waits', flush=True); [signal.pause() for _ in iter(int, 1)]\"; echo after"
+)
 
 
 @pytest.fixture(scope="module")
@@ -279,3 +296,46 @@ def test_what_accounting_says_of_a_job_that_squeue_no_longer_lists_decides(world
     assert (attempt.number, attempt.exit_reason) == (1, Reason.KILLED_BY_USER)
     assert attempt.exit_detail["sentence"] == "The job was canceled in Slurm by the account with uid 1000."
     world.until(world.is_clean)
+
+
+@pytest.fixture
+def podman(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the login node and the nodes have as podman, before anybody looks for it there."""
+    lacking = [name for name in ("podman", "crun", "unshare") if shutil.which(name) is None]
+    if lacking:
+        pytest.skip(f"This machine has no {', '.join(lacking)}.")
+    stand_in(tmp_path, "podman", podman_of_slurm(tmp_path_factory.mktemp("podman")))
+    return tmp_path / "bin" / "podman"
+
+
+def containers(podman: Path) -> list[str]:
+    return subprocess.run([podman, "ps", "-aq"], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.compat
+def test_a_run_in_an_image_is_part_of_its_slurm_job_and_ends_with_it(podman: Path, world: World) -> None:
+    first = world.submit(IN_IMAGE, slots=4, more=IMAGE)
+    world.until(lambda: world.state(first) == ExperimentState.COMPLETED, 120)
+    said = ["image: yes", "alone", trial_of(first).task_id, *map(str, range(1, 21))]
+    assert {line: world.log(first).count(line) for line in said} == dict.fromkeys(said, 2), (
+        "once on each node"
+    )
+    world.until(lambda: world.is_clean() and not containers(podman))
+
+    second = world.submit(IN_IMAGE_SAVES, more=IMAGE)
+    world.until(lambda: "waits" in world.log(second), 120)
+    inside = marked(CONTAINER_MARKER)[members_of(second)[0].run_key]
+    cgroup = {Path(f"/proc/{process['pid']}/cgroup").read_text() for process in inside}
+    assert len(inside) == 3 and cgroup == {Path("/proc/self/cgroup").read_text()}, "podman has made none"
+    assert sorted(number_inside(process["pid"]) for process in inside) == [1, 2, 3]
+    experiments.kill(second.pk, actor="user:ada")
+    world.until(lambda: world.is_clean() and not containers(podman))
+    assert "saved" in world.log(second) and "after" not in world.log(second)
+    assert attempt_of(second).exit_code == 128 + signal.SIGTERM
+
+    third = world.submit(f"{SLEEPS}; true", more=IMAGE)
+    running(world, third)
+    world.slurm.run("scancel", world.job_id(third))
+    world.until(lambda: world.state(third) == ExperimentState.CANCELED)
+    world.until(lambda: world.is_clean() and not containers(podman))
+    assert not marked(CONTAINER_MARKER)

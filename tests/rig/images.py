@@ -23,18 +23,18 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 #: what a machine may lack that its root may not give: cgroup v2 alone, and limits above its own
 _CONTAINERS = """
 [engine]
-runtime = "runc"
-static_dir = "FOLDER/static"
-volume_path = "FOLDER/volumes"
+runtime = "RUNTIME"
+static_dir = "FOLDER/images/libpod"
+volume_path = "FOLDER/images/volumes"
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=20000:20000"]
 """
 
 
-def podman_settings(folder: Path, registry: str) -> dict[str, str]:
+def podman_settings(folder: Path, registry: str, runtime: str = "runc") -> dict[str, str]:
     """Variables by which podman keeps everything in `folder` and takes `registry` without TLS."""
     texts = {
-        "CONTAINERS_CONF": _CONTAINERS.replace("FOLDER", str(folder)),
+        "CONTAINERS_CONF": _CONTAINERS.replace("FOLDER", str(folder)).replace("RUNTIME", runtime),
         "CONTAINERS_STORAGE_CONF": '[storage]\ndriver = "vfs"\n'
         f'graphroot = "{folder}/images"\nrunroot = "{folder}/run"\n',
         "CONTAINERS_REGISTRIES_CONF": f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n',
@@ -45,6 +45,24 @@ def podman_settings(folder: Path, registry: str) -> dict[str, str]:
         path.write_text(text)
         found[name] = str(path)
     return found
+
+
+def podman_of_slurm(folder: Path) -> str:
+    """A shell script in the place of podman: by crun, with an image `localhost/job:1` that no registry has.
+
+    Both versions of cgroups beside each other, as some machines have them, are too much for crun.
+    """
+    variables = podman_settings(folder, "localhost", runtime="crun")
+    exports = "\n".join(f"export {name}={path}" for name, path in variables.items())
+    other = "[ ! -e /sys/fs/cgroup/unified ] || umount /sys/fs/cgroup/unified"
+    script = f'{exports}\nexec unshare --mount sh -c \'{other}; exec /usr/bin/podman "$@"\' podman "$@"\n'
+    archive = folder / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root_folder(folder / "root"), ".")
+    changes = ["--change", "ENV PATH=/usr/bin:/bin", "--change", "ENV OF_THE_IMAGE=yes"]
+    words = ["import", "--quiet", *changes, str(archive), "localhost/job:1"]
+    subprocess.run(["sh", "-c", script, "podman", *words], check=True, capture_output=True)
+    return script
 
 
 def root_folder(folder: Path) -> Path:

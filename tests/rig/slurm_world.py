@@ -79,8 +79,9 @@ class World:
         ]
         return f"{rows}\n{members}\n{self.jobs()}"
 
-    def submit(self, script: str, slots: int = 2) -> Experiment:
-        text = CONFIG.format(script=shlex.quote(script).replace("'\"'\"'", "''"), slots=slots)
+    def submit(self, script: str, slots: int = 2, more: str = "") -> Experiment:
+        """`more`: further lines of the config."""
+        text = CONFIG.format(script=shlex.quote(script).replace("'\"'\"'", "''"), slots=slots) + more
         return submit.create(
             owner=make_user(), config=parse(text), original=text, context=contexts.empty(), project=make_project(),
             parent=None, activate=True, idempotency_key=None, actor="user:ada",

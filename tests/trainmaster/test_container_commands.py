@@ -195,5 +195,11 @@ def test_a_slurm_job_has_its_container_among_its_own_processes() -> None:
     assert chosen and chosen["name"] == "apptainer"
     assert choose(of_slurm(runtimes[1:2]), gpus=False, cdi=False) is None and runtimes[1]["problem"] is None
     for of_job in (True, False):
-        command = commands.run_command("podman", "podman", container(), inside(of_slurm=of_job), ["sh"])
+        command = commands.run_command(
+            "podman", "podman", container(), inside(of_slurm=of_job), ["train", "a b"]
+        )
         assert pairs(command, "--cgroups") == (["disabled"] if of_job else [])
+        assert pairs(command, "--pid") == (["private"] if of_job else ["host"])
+        first = ["sh", "team/train:1", "-c", '"$@"; exit "$?"', "sh"] if of_job else ["team/train:1"]
+        started = ["train", "a b"] if of_job else ["a b"]
+        assert command[-len(first + started) :] == first + started

@@ -228,8 +228,11 @@ def test_the_sdk_and_the_command_line_in_a_run_send_its_token_to_its_server_alon
     with pytest.raises(Unproved):
         client.get("/api/v1/me")
     assert_heard_nothing_secret(stranger)
-    client.token = "somebody's own"
-    assert client.get("/api/v1/me")["stop"]
+    client.token = "a token of a user"
+    with pytest.raises(Unproved):
+        client.get("/api/v1/me")
+    elsewhere = Client(stranger.address["urls"][0].replace("127.0.0.1", "localhost"), "a token of a user")
+    assert elsewhere.get("/api/v1/me")["stop"], "nobody has said that the run's server is there"
     client.token = TOKEN
     with pytest.raises(Unproved):
         client.get("/api/v1/me")

@@ -24,11 +24,22 @@ from trainmaster.cli.task_verbs import COMMAND, say_on_interrupt
 from trainmaster.client import Client, Json
 from trainmaster.context import made
 from trainmaster.overrides import BadOverride, apply_overrides
-from trainmaster.slurm import exports, options, script
-from trainmaster.slurm.amounts import Need
+from trainmaster.slurm import exports, options, script, several_hosts, variables
+from trainmaster.slurm.amounts import EACH, Need
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
-from trainmaster.slurm.translate import Place, Pool, Translated, described, needs_gpus, partitions, translated
+from trainmaster.slurm.translate import (
+    Place,
+    Pool,
+    SeveralHosts,
+    Size,
+    Translated,
+    described,
+    needs_gpus,
+    partitions,
+    slots_of,
+    translated,
+)
 
 _HELP = """\
 usage: trainmaster sbatch [OPTIONS] SCRIPT [ARGS...]
@@ -82,7 +93,13 @@ def _submit(args: argparse.Namespace) -> int:
         script.directives(text, place.script or "the script"), options.of_environment(os.environ), given
     )
     client = log_in(args)
-    found = translated(merged, place, _pool(client, merged), _exported(merged))
+    pool = _pool(client, merged)
+    try:
+        found = translated(merged, place, pool, _exported(merged))
+    except SeveralHosts as error:
+        if "parsable" not in merged:
+            _show_experiment(merged, text, place, pool, error.size)
+        raise
     for remark in found.remarks:
         say(f"sbatch: {remark}", "yellow")
     if found.remarks and "strict" in merged:
@@ -96,6 +113,18 @@ def _submit(args: argparse.Namespace) -> int:
         answer = dict(client.upload(COMMAND.path, {"config": config, "files": files}, bar))
     say_notices(answer)
     return _submitted(client, args, merged, answer["command"])
+
+
+def _show_experiment(merged: Mapping[str, str], text: str, place: Place, pool: Pool, size: Size) -> None:
+    """Print what is to be submitted in the place of a script for several hosts."""
+    each = max(1, -(-slots_of(merged, size, pool, []) // size.nodes))
+    config = several_hosts.config_of(merged, place.script, text, pool.name, size.nodes, each)
+    print(config, end="", flush=True)
+    say(
+        "sbatch: the config on standard output does this as an experiment. Save it (sbatch … > experiment.yaml), check "
+        "it, and submit it: trainmaster experiment create experiment.yaml .",
+        "yellow",
+    )
 
 
 def _script(line: Mapping[str, str], rest: List[str]) -> Tuple[str, Place]:
@@ -177,7 +206,7 @@ def pool_of(rows: List[Json], merged: Mapping[str, str]) -> Optional[Json]:
 def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:
     """The command's config with what it waits for, and with --config on top. Raises CliError."""
     config: Json = dict(found.config)
-    waits = [_resolved(client, need) for need in found.needs]
+    waits = [_resolved(client, need, is_array="array" in config) for need in found.needs]
     if found.singleton:
         waits += _namesakes(client, config["description"])
     if waits:
@@ -188,22 +217,38 @@ def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Jso
         raise UsageError(f"{error}.") from error
 
 
-def _resolved(client: Client, need: Need) -> str:
-    """As depends_on names it: a number is an experiment's, all else an ID or the beginning of a command's."""
-    if (need.job.isdecimal() and len(need.job) < SHORT_ID) or (
-        len(need.job) == _WHOLE_ID and need.element is None
-    ):
-        return f"{need.job}:{need.condition}"
-    record = COMMAND.record(client, need.job)
+def _resolved(client: Client, need: Need, *, is_array: bool) -> str:
+    """As depends_on names it: a number is an experiment's, all else an ID or the beginning of a command's.
+
+    As in Slurm, what is not an array waits for the success of all, and so does an array for what is not one.
+    """
+    job = _own_id(need.job)
+    condition = "success" if need.condition == EACH else need.condition
+    is_each = need.condition == EACH and is_array and need.element is None
+    if job.isdecimal() and len(job) < SHORT_ID:
+        return f"{job}:{condition}"
+    if len(job) == _WHOLE_ID and need.element is None and not is_each:
+        return f"{job}:{condition}"
+    record = COMMAND.record(client, job)
     whole = record.get("array") or {}
     if need.element is None:
-        is_array = str(whole.get("id", "")).startswith(need.job)
-        return f"{whole['id'] if is_array else record['id']}:{need.condition}"
+        names_array = str(whole.get("id", "")).startswith(job)
+        return (
+            f"{whole['id'] if names_array else record['id']}:{EACH if names_array and is_each else condition}"
+        )
     rows = client.pages(COMMAND.path, "commands", [("arrayId", whole["id"])]) if whole else []
     for row in rows:
         if row["arrayIndex"] == need.element:
-            return f"{row['id']}:{need.condition}"
+            return f"{row['id']}:{condition}"
     raise CliError(f"--dependency: {need.job} has no element {need.element}.")
+
+
+def _own_id(job: str) -> str:
+    """The ID of the job, or array, in which this is called, where it is named as its script knows it; else as it is."""
+    for number, name in (("SLURM_JOB_ID", variables.ID), ("SLURM_ARRAY_JOB_ID", variables.ARRAY_ID)):
+        if job == os.environ.get(number) and os.environ.get(name):
+            return os.environ[name]
+    return job
 
 
 def _namesakes(client: Client, name: str) -> List[str]:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from trainmaster import bounded_json
 from trainmaster.paths import RunPaths
+from trainmaster.processes import number_inside
 from trainmaster.rank_processes import Seen
 
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -30,7 +31,7 @@ class Recorder:
 
     def __init__(self, paths: RunPaths, processes: Sequence[Seen]) -> None:
         running = [seen.pid for seen in processes if seen.state not in ("T", "t")]  # a stopped one is silent
-        pipes = [paths.stacks / f"flight.{pid}" for pid in running]
+        pipes = [paths.stacks / f"flight.{number_inside(pid)}" for pid in running]
         self._pipes = [pipe for pipe in pipes if pipe.exists()][:_MOST_PROCESSES]
         self._answers: List[Path] = []
 

@@ -22,6 +22,9 @@ _OF_THE_HOST = re.compile(
 #: how the runtimes themselves are set up on a host; the launcher hands these to them, and they to nobody
 OF_RUNTIMES = re.compile(r"(DOCKER|CONTAINERS?|REGISTRY|REGISTRIES|APPTAINER|SINGULARITY|APPTAINERENV)_\w+")
 _ALWAYS = {"CUDA_VISIBLE_DEVICES"}
+_SAME_NUMBERS = ["--pid", "host"]
+#: before the words, where process numbers are not the host's: the kernel drops signals that number 1 does not handle
+_FIRST = ("sh", "-c", '"$@"; exit "$?"', "sh")
 
 
 class Inside(NamedTuple):
@@ -61,6 +64,8 @@ def run_command(
     if runtime == "apptainer":
         return [program, *_apptainer(container, inside), *words]
     own = _podman(container, inside) if runtime == "podman" else _docker(container, inside)
+    if runtime == "podman" and inside.of_slurm:
+        words = [*_FIRST, *words]
     # in the place of the image's own entrypoint
     started = ["--entrypoint", words[0], container["image"], *words[1:]]
     return [program, "run", *_alike(container, inside), *own, *started]
@@ -104,9 +109,9 @@ def apptainer_source(image: str) -> str:
 def _alike(container: Container, inside: Inside) -> List[str]:
     """What podman and docker call by the same names.
 
-    Processes are seen from the host by the numbers that they have inside: so they are found and signalled as others.
+    The host sees their processes, mostly by the numbers that they have inside: so they are signalled as others are.
     """
-    words = ["--rm", "--name", inside.name, "--pull", "never", "--network", "host", "--pid", "host"]
+    words = ["--rm", "--name", inside.name, "--pull", "never", "--network", "host"]
     size = container.get("shm_size")
     words += ["--shm-size", str(size)] if size else ["--ipc", "host"]
     words += ["--security-opt", "label=disable", "--workdir", inside.code]
@@ -125,7 +130,8 @@ def _alike(container: Container, inside: Inside) -> List[str]:
 
 def _podman(container: Container, inside: Inside) -> List[str]:
     words = ["--log-driver", "passthrough"]  # straight to the spool: nothing is lost if podman is killed
-    words += ["--cgroups", "disabled"] if inside.of_slurm else []
+    # podman makes no container without a cgroup of its own that has not its own process numbers either
+    words += ["--cgroups", "disabled", "--pid", "private"] if inside.of_slurm else _SAME_NUMBERS
     words += [] if inside.uid == 0 else ["--userns", "keep-id", "--group-add", "keep-groups"]
     for mount in _all_mounts(container, inside):
         words += ["--volume", _volume(mount, inside.code)]
@@ -135,7 +141,7 @@ def _podman(container: Container, inside: Inside) -> List[str]:
 
 
 def _docker(container: Container, inside: Inside) -> List[str]:
-    words = ["--log-driver", "none"]
+    words = ["--log-driver", "none", *_SAME_NUMBERS]
     for mount in _all_mounts(container, inside):
         words += ["--mount", _mount(mount, inside.code)]
     for group in inside.groups:

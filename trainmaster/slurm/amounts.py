@@ -156,29 +156,31 @@ def warned(text: str) -> Warned:
 
 
 class Need(NamedTuple):
-    """One job to wait for: its ID (with `_N` for one of an array), and :success, :end or :failure."""
+    """One job to wait for: its ID (with `_N` for one of an array), and "success", "end", "failure" or "each"."""
 
     job: str
     condition: str
     element: Optional[int] = None
 
 
+#: each element of an array waits for the success of the same element of the other
+EACH = "each"
 _CONDITIONS = {
     "afterok": "success",
-    "aftercorr": "success",
+    "aftercorr": EACH,
     "afterany": "end",
     "afternotok": "failure",
 }
 
 
-def dependencies(text: str) -> Tuple[List[Need], bool, List[str]]:
-    """(jobs to wait for, whether `singleton` is among them, remarks). Raises BadScript for what has no equivalent."""
+def dependencies(text: str) -> Tuple[List[Need], bool]:
+    """(jobs to wait for, whether `singleton` is among them). Raises BadScript for what has no equivalent."""
     if "?" in text:
         raise BadScript(
             f"--dependency={text}: a job waits for all of its dependencies here; `?` (any of them) does not exist."
         )
     needs: List[Need] = []
-    singleton, remarks = False, []
+    singleton = False
     kind = "afterany"  # as in Slurm, where the type may be left out
     for part in filter(None, text.split(",")):
         if part.lower() == "singleton":
@@ -194,14 +196,10 @@ def dependencies(text: str) -> Tuple[List[Need], bool, List[str]]:
                 f"--dependency={text}: {kind!r} does not exist here, allowed: afterok, afterany, "
                 "afternotok, aftercorr, singleton."
             )
-        if kind == "aftercorr":
-            remarks.append(
-                f"--dependency={part}: no element starts before all elements of that array have succeeded."
-            )
         if not ids:
             raise BadScript(f"--dependency={text}: {part!r} names no job, allowed: such as {kind}:3f2a01bc.")
         needs += [_need(each, _CONDITIONS[kind], text) for each in ids]
-    return needs, singleton, remarks
+    return needs, singleton
 
 
 def _need(job: str, condition: str, text: str) -> Need:

@@ -1,7 +1,7 @@
 """Run a batch script on a host: `python3 -m trainmaster.slurm.batch NAME [ARGS]`, in the folder that was sent.
 
-The script gets SLURM_… and the programs srun and scontrol; its output is copied to the files of --output and --error;
-the signal of --signal is sent before its time is over.
+The script gets SLURM_… and the programs srun, scontrol and sbatch; its output is copied to the files of --output and
+--error; the signal of --signal is sent before its time is over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _BUNDLE = Path(__file__).resolve().parents[2]
 #: a folder of files: `script`, the script's pid; one for each srun that runs, named by its pid; `requeue`, if asked for
 STEPS = "TRAINMASTER_SBATCH_STEPS"
 PID, REQUEUE = "script", "requeue"
-_PROGRAMS = ("srun", "scontrol")
+#: beside that folder, the one of the programs
+BIN = "bin"
+_PROGRAMS = ("srun", "scontrol", "sbatch")
 _AGAIN = "bash_env"
 _LACKING = 2
 _KILL_SECONDS = 30.0  # from SIGTERM to SIGKILL at the end of a start's time, as Slurm's KillWait
@@ -259,8 +261,8 @@ def interpreter(script: Path) -> List[str]:
 
 
 def _made_programs(root: Path) -> Path:
-    """A folder with srun and scontrol, which leads PATH: also after the profile of `#!/bin/bash -l` has set another."""
-    folder = root / FOLDER / "bin"
+    """A folder with them, which leads PATH: also after the profile of `#!/bin/bash -l` has set another."""
+    folder = root / FOLDER / BIN
     folder.mkdir(exist_ok=True)
     for name in _PROGRAMS:
         path = folder / name

@@ -16,8 +16,8 @@ _CPU = "TYPE_CPU"
 _PRIORITY = (1, 99)
 _NICE = 100  # of --nice without a value, as in Slurm
 _GANG = (
-    "a batch script runs on one host here. Write training over several hosts as an experiment, which starts its "
-    'entrypoint on every host: docs/slurm.md, "Several hosts"'
+    "a batch script runs on one host here. Training over several hosts is an experiment, which starts its entrypoint "
+    'on every host: docs/slurm.md, "Several hosts"'
 )
 _TOLD = {"mem": "SLURM_MEM_PER_NODE", "mem-per-cpu": "SLURM_MEM_PER_CPU", "mem-per-gpu": "SLURM_MEM_PER_GPU",
          "comment": "SLURM_JOB_COMMENT", "dependency": "SLURM_JOB_DEPENDENCY", "account": "SLURM_JOB_ACCOUNT",
@@ -43,6 +43,29 @@ class Place(NamedTuple):
     arguments: List[str]
 
 
+class Size(NamedTuple):
+    """On all hosts together. `tasks`: None if nothing says how many; then there is one on each host.
+
+    `several`: the options by which it takes more than one host, as they were given.
+    """
+
+    nodes: int
+    tasks: Optional[int]
+    per_node: Optional[int]
+    cpus: Optional[int]
+    gpus: int
+    per_task: Optional[int]
+    several: str
+
+
+class SeveralHosts(BadScript):
+    """The script takes more than one host, which a command cannot."""
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        super().__init__(f"{size.several} takes several hosts: {_GANG}.")
+
+
 class Translated(NamedTuple):
     """A command's config, what the host gets beside the script, what to wait for, and sentences about what is lost."""
 
@@ -54,15 +77,16 @@ class Translated(NamedTuple):
 
 
 def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Exported) -> Translated:
-    """Raises BadScript for what is wrong or would make another job of it."""
+    """Raises BadScript for what is wrong or would make another job of it, SeveralHosts for what takes more than one."""
     remarks = options.remarks(given)
     size = _size(given, remarks)
-    needs, singleton, more = amounts.dependencies(given.get("dependency", ""))
-    remarks += more
+    if size.nodes > 1:
+        raise SeveralHosts(size)
+    needs, singleton = amounts.dependencies(given.get("dependency", ""))
     name = value_of(given, "job-name") or posixpath.basename(place.script) or "sbatch"
     job = _job(given, place, size, exports, name, pool)
     resources: Dict[str, Any] = {
-        "slots": _slots(given, size, pool, remarks),
+        "slots": slots_of(given, size, pool, remarks),
         "resource_pool": _partition(given, remarks) or pool.name or None,
     }
     resources["max_time"] = job["seconds"] and job["seconds"] * (1 + job["requeues"])
@@ -80,25 +104,13 @@ def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Expo
     return Translated(config, job, needs, singleton, remarks)
 
 
-class _Size(NamedTuple):
-    """`tasks`: None if nothing says how many; then there is one."""
-
-    tasks: Optional[int]
-    per_node: Optional[int]
-    cpus: Optional[int]
-    gpus: int
-    per_task: Optional[int]
-
-
-def _size(given: Mapping[str, str], remarks: List[str]) -> _Size:
-    """Tasks, CPUs and GPUs of the one host. Raises BadScript when it takes more than one."""
+def _size(given: Mapping[str, str], remarks: List[str]) -> Size:
     nodes = amounts.fewest_nodes(given["nodes"]) if "nodes" in given else 1
-    if nodes > 1:
-        raise BadScript(f"--nodes={given['nodes']}: {_GANG}.")
+    several = f"--nodes={given['nodes']}" if nodes > 1 else ""
     cpus, per_node = amounts.number(given, "cpus-per-task"), amounts.number(given, "ntasks-per-node")
     tasks = amounts.number(given, "ntasks")
     if tasks and per_node and tasks > per_node and "nodes" not in given:
-        raise BadScript(f"--ntasks={tasks} with --ntasks-per-node={per_node} takes several hosts: {_GANG}.")
+        nodes, several = -(-tasks // per_node), f"--ntasks={tasks} with --ntasks-per-node={per_node}"
     kinds: List[str] = []
     counted: Dict[str, int] = {}
     for name in ("gpus", "gpus-per-node", "gpus-per-task"):
@@ -115,18 +127,22 @@ def _size(given: Mapping[str, str], remarks: List[str]) -> _Size:
         for kind in dict.fromkeys(filter(None, kinds))
     ]
     each_node = max(counted.get("gpus-per-node", 0), counted.get("gres", 0))
-    if each_node and counted.get("gpus", 0) > each_node:
-        raise BadScript(f"--gpus={given['gpus']} with {each_node} on each node takes several hosts: {_GANG}.")
+    if each_node and counted.get("gpus", 0) > each_node * nodes:
+        nodes = -(-counted["gpus"] // each_node)
+        several = f"--gpus={given['gpus']} with {each_node} on each node"
     per_gpu = amounts.number(given, "ntasks-per-gpu")
-    known = max(each_node, counted.get("gpus", 0))
+    known = max(each_node * nodes, counted.get("gpus", 0))
     per_task = counted.get("gpus-per-task") or None
     if known and per_task and per_task > known:
         raise BadScript(f"--gpus-per-task={given['gpus-per-task']} is more than all {known} GPUs of the job.")
-    tasks = tasks or per_node or (per_gpu and per_gpu * known) or (per_task and known // per_task) or None
-    return _Size(tasks, per_node, cpus, max(known, (per_task or 0) * (tasks or 1)), per_task)
+    tasks = tasks or (per_node and per_node * nodes) or (per_gpu and per_gpu * known)
+    tasks = tasks or (per_task and known // per_task) or None
+    return Size(
+        nodes, tasks, per_node, cpus, max(known, (per_task or 0) * (tasks or nodes)), per_task, several
+    )
 
 
-def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]) -> int:
+def slots_of(given: Mapping[str, str], size: Size, pool: Pool, remarks: List[str]) -> int:
     """GPUs; in a pool of hosts without GPUs, CPU cores."""
     if size.gpus:
         if pool.slot_type == _CPU:
@@ -134,7 +150,7 @@ def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]
                 f"Pool {pool.name} has no GPUs: {size.gpus} of its slots, which are CPU cores, are taken instead."
             )
         return size.gpus
-    cores = (size.tasks or 1) * (size.cpus or 1)
+    cores = (size.tasks or size.nodes) * (size.cpus or 1)
     if pool.slot_type == _CPU:
         return cores
     if "cpus-per-task" in given:
@@ -196,7 +212,7 @@ def _hosts(given: Mapping[str, str], pool: Pool, remarks: List[str]) -> List[str
 
 
 def _job(
-    given: Mapping[str, str], place: Place, size: _Size, exports: Exported, name: str, pool: Pool
+    given: Mapping[str, str], place: Place, size: Size, exports: Exported, name: str, pool: Pool
 ) -> JobFile:
     warned = amounts.warned(given["signal"]) if value_of(given, "signal") else None
     folder: Optional[str] = posixpath.normpath(posixpath.join(place.folder, given.get("chdir", "")))

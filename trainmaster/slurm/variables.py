@@ -124,7 +124,7 @@ def environment_of(
     """All variables of the script: the run's own, the passed ones over them, Slurm's over both.
 
     Those of the shell do not replace what the command's config sets: `configured` are the names of these.
-    `programs` is the folder of srun and scontrol, which leads PATH. What the run needs of PATH and PYTHONPATH stays.
+    `programs` is the folder of srun and the others, which leads PATH. What the run needs of PATH and PYTHONPATH stays.
     """
     passed = {name: value for name, value in job["environment"].items() if name not in configured}
     found = {**own, **passed, **slurm}

@@ -183,7 +183,7 @@ SELECT {_SERVER}, {", ".join(map(_sums, TABLES))},
     WHERE m.cleaning_since IS NOT NULL)::text,
   (SELECT json_agg(id) FROM accounts_user WHERE unix_user = '')::text,
   (SELECT json_agg(json_build_array(
-      d.job_id, d.label, d.condition,
+      coalesce(d.task_id, d.job_id::text), d.label, d.condition,
       coalesce(e.state = '{TaskState.ENDED}', o.state = '{JobState.ENDED}', true)) ORDER BY d.id)
     FROM jobs_dependency d LEFT JOIN jobs_job o ON o.id = d.on_id LEFT JOIN jobs_task e ON e.id = d.element_id
     WHERE d.met_at IS NULL AND d.job_id IN (SELECT id FROM active))::text,
@@ -204,9 +204,9 @@ class PoolRows:
     outside. holds: host, allocation, slots, member, also of other pools. hosts: id, name, enabled, draining, silent,
     suspended, drained for failed starts, their era, whether the login may become other accounts; by name. aux: host,
     allocation, ended: members without slots. bad_pairs: host, host. cleaned: slot, kind and entity of the job after
-    which it is cleaned up. unlinked: ids of users without a linked account. depends: job, label and condition of what
-    it waits for, whether that is over and will not do. unready: names of hosts that are still being added, failed to
-    be, or are lost.
+    which it is cleaned up. unlinked: ids of users without a linked account. depends: job, or the one element of it
+    that waits, label and condition of what it waits for, whether that is over and will not do. unready: names of hosts
+    that are still being added, failed to be, or are lost.
     """
 
     tasks: Collection[Row]

@@ -138,9 +138,9 @@ class _Requests:
         self._held: dict[str, dict[str, tuple[int, ...]]] = {}
         self._eras: dict[str, int] = {row[1]: row[-2] for row in rows.hosts}
         self._unlinked = frozenset(rows.unlinked)
-        self._depends: dict[str, list[tuple[str, str, bool]]] = defaultdict(list)
-        for job_id, *on in rows.depends:
-            self._depends[job_id].append((on[0], on[1], on[2]))
+        self._depends: dict[str, list[reasons.Awaited]] = defaultdict(list)
+        for waits, *on in rows.depends:
+            self._depends[waits].append((on[0], on[1], on[2]))
         self._shared = pool.shared_account
         may_become_root = [row[0] for row in rows.hosts if row[-1]]
         #: what work avoids that would run as the login
@@ -188,7 +188,7 @@ class _Requests:
             held.update(row[1] for row in (*kept.aux, *self._rows.aux))
         stale.update(row[0] for row in self._rows.attempts if row[1] in held)
         if self._depends:
-            stale.update(task[0] for task in self._rows.tasks if task[_JOB] in self._depends)
+            stale.update(task[0] for task in self._rows.tasks if self._waits(task[0], task[_JOB]))
         return stale
 
     def _surroundings(self) -> tuple[object, ...]:
@@ -207,7 +207,7 @@ class _Requests:
 
     def _may_keep(self, task: Row, request: Request) -> bool:
         """Its request depends neither on the time nor on rows of its own in other tables."""
-        blocked = task[_BLOCKED_BY] or task[_NOT_BEFORE] or task[_JOB] in self._depends
+        blocked = task[_BLOCKED_BY] or task[_NOT_BEFORE] or self._waits(task[0], task[_JOB])
         if blocked or task[0] in self._used:
             return False
         if request.running is None:
@@ -229,7 +229,8 @@ class _Requests:
             max_slots = most if max_slots is None else min(max_slots, most)
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
-        blocked = blocked_by or not_before or job_id in self._depends
+        waits = self._waits(task_id, job_id)
+        blocked = blocked_by or not_before or waits
         only_hosts = frozenset(only) if only else _NOWHERE
         work = self._past.known(Work(owner_id, kind, name, slots))
         lasts, tenths = _UNKNOWN if attempt else self._will_last(job_id, work, left)
@@ -252,7 +253,7 @@ class _Requests:
             only_hosts=only_hosts,
             failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
             running=self._placement(attempt, max_time, self._past.like(job_id, work)) if attempt else None,
-            blocked=self._blocked(job_id, blocked_by, not_before) if blocked and not attempt else None,
+            blocked=self._blocked(waits, blocked_by, not_before) if blocked and not attempt else None,
             lasts=lasts,
             tenths=tenths,
             max_time=max_time,
@@ -266,9 +267,16 @@ class _Requests:
             yields=preemptible and kind == Job.Kind.COMMAND,  # a burn-in: no other command may be stopped
         )
 
-    def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:
-        if job_id in self._depends:
-            return reasons.depends(self._depends[job_id])
+    def _waits(self, task_id: str, job_id: str) -> Sequence[reasons.Awaited]:
+        """What must end first: for all of its job, and for this element of an array alone."""
+        for_all, own = self._depends.get(job_id, ()), self._depends.get(task_id, ())
+        return [*for_all, *own] if own else for_all
+
+    def _blocked(
+        self, waits: Sequence[reasons.Awaited], blocked_by: str, not_before: float | None
+    ) -> reasons.Reason | None:
+        if waits:
+            return reasons.depends(waits)
         if blocked_by == Reason.WAITS_FOR_UPLOAD:
             return reasons.blocked("its newest checkpoint is still being uploaded")
         if not_before and not_before > self._now:

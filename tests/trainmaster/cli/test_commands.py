@@ -152,6 +152,35 @@ def test_a_script_becomes_an_array_whose_output_is_in_files_and_on_the_server(
     )
     config = local_host("command", "config", waits.stdout.strip()).stdout
     assert "depends_on" in config and ":success" in config and array_id not in config
+    each = local_host(
+        "sbatch", "--parsable", "-d", f"aftercorr:{array_id[:8]}", "-a1,5", "-n1", "--wrap", "true"
+    )
+    assert f"{array_id}:each" in local_host("command", "config", each.stdout.strip()).stdout
+    alone = local_host("sbatch", "--parsable", "-d", f"aftercorr:{array_id[:8]}", "-n1", "--wrap", "true")
+    assert f"{array_id}:success" in local_host("command", "config", alone.stdout.strip()).stdout
+
+
+def test_a_script_submits_the_next_step_with_a_token_of_its_user(
+    local_host: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "next.sh").write_text("#!/bin/sh\necho after $FIRST\n")
+    script = tmp_path / "first.sh"
+    script.write_text("#!/bin/sh\nFIRST=$SLURM_JOB_ID sbatch --parsable -d afterok:$SLURM_JOB_ID next.sh\n")
+    words = ["sbatch", "--parsable", "-W", "-D", str(tmp_path)]
+    first = local_host(*words, "first.sh")
+    assert first.returncode == 1, "the token of a run submits nothing"
+    said = local_host("command", "logs", first.stdout.strip()).stdout
+    assert "a job submits others only with an access token" in said
+    made = local_host("token", "create", "--scope", "write", "-e", "1", "-d", "steps").stdout
+    token = made.partition("Access-Token: ")[2].split()[0]
+    export = "--export=ALL,TRAINMASTER_TOKEN"
+    first = local_host(*words, export, "first.sh", environment={"TRAINMASTER_TOKEN": token})
+    said = local_host("command", "logs", first.stdout.strip()).stdout
+    assert first.returncode == 0, said
+    assert token not in local_host("command", "config", first.stdout.strip()).stdout
+    second = next(line for line in reversed(said.split()) if line.count("-") == 4)
+    assert "after" in local_host("command", "logs", "-f", second).stdout
+    assert f"{first.stdout.strip()}:success" in local_host("command", "config", second).stdout
 
 
 def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> None:
@@ -163,8 +192,10 @@ def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> No
     assert "nothing was submitted, because of --strict" in strict.stderr
     too_large = local_host("sbatch", "--test-only", "-n100", "--wrap", "true")
     assert too_large.returncode == 1 and "slots" in too_large.stderr
-    gang = local_host("sbatch", "-N2", "--wrap", "true")
+    gang = local_host("sbatch", "-N2", "--wrap", "srun torchrun --nnodes 2 train.py")
     assert gang.returncode == 2 and "a batch script runs on one host here" in gang.stderr
+    assert 'entrypoint: "python3 -m trainmaster.launch.torch_distributed train.py"' in gang.stdout
+    assert local_host("sbatch", "-N2", "--parsable", "--wrap", "true").stdout == ""
     nowhere = local_host("sbatch", "-p", "nowhere", "--wrap", "true")
     assert "--partition is 'nowhere', allowed: default." in nowhere.stderr
     assert local_host("command", "list", "-a", "-q").stdout == before

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from experiments.config import parse
 from trainmaster.cli.sbatch import pool_of
-from trainmaster.slurm import options, script
+from trainmaster.slurm import options, script, several_hosts
 from trainmaster.slurm.exports import Exported, exported
 from trainmaster.slurm.options import BadScript
-from trainmaster.slurm.translate import Place, Pool, Translated, translated
+from trainmaster.slurm.translate import Place, Pool, SeveralHosts, Translated, translated
 
 GPUS = Pool("fast", "TYPE_CUDA", 42, ["gpu1", "gpu2", "gpu3"])
 CORES = Pool("small", "TYPE_CPU", 42, ["cpu1"])
@@ -172,7 +173,7 @@ def test_what_it_waits_for() -> None:
     assert need.condition == "end", "afterany is the type that may be left out"
     assert [need.condition for need in become(ARRAY, "-d", "afternotok:7,aftercorr:8").needs] == [
         "failure",
-        "success",
+        "each",
     ]
 
 
@@ -244,7 +245,7 @@ def test_gpus_are_counted_however_they_are_asked_for() -> None:
 
 
 REFUSED = [
-    ("--nodes=2", "runs on one host here"),
+    ("--nodes=2", "--nodes=2 takes several hosts: a batch script runs on one host here"),
     ("-N 2-4", "runs on one host here"),
     ("--ntasks=8 --ntasks-per-node=4", "takes several hosts"),
     ("--gpus=16 --gpus-per-node=8", "takes several hosts"),
@@ -353,3 +354,64 @@ def test_what_is_exported() -> None:
         exported("a b", SHELL, True)
     variables = become(ARRAY, exports=sent).config["environment"]["environment_variables"]
     assert variables == ["WANDB_API_KEY=secret", "SEED=3"]
+
+
+SEVERAL = """\
+#!/bin/bash
+#SBATCH --job-name=pretrain --nodes=4 --gpus-per-node=8 --ntasks-per-node=1
+#SBATCH --time=12:00:00 --partition=fast
+
+module load cuda/12.4   # of the cluster
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
+ip=$(srun --nodes=1 -w "$head" hostname --ip-address)
+srun hostname
+OMP_NUM_THREADS=4 srun --cpu-bind=none torchrun --nnodes=$SLURM_NNODES --nproc_per_node 8 \\
+   --rdzv_id $RANDOM --rdzv-backend=c10d --rdzv_endpoint "$ip:29500" --log-dir logs \\
+   train.py --lr 0.1 --name "two words" &
+wait
+"""
+
+
+def test_a_script_for_several_hosts_is_refused_with_the_experiment_that_does_it() -> None:
+    with pytest.raises(SeveralHosts) as refused:
+        become(SEVERAL)
+    size = refused.value.size
+    assert (size.nodes, size.tasks, size.gpus) == (4, 4, 32)
+    given = options.merged(script.directives(SEVERAL, "train.sh"))
+    text = several_hosts.config_of(given, "train.sh", SEVERAL, "fast", 4, 8)
+    config = parse(text).effective()
+    assert config["entrypoint"] == (
+        "OMP_NUM_THREADS=4 python3 -m trainmaster.launch.torch_distributed --log-dir logs -- train.py --lr 0.1 "
+        '--name "two words"'
+    )
+    resources = config["resources"]
+    assert (resources["slots_per_trial"], resources["max_time"], resources["resource_pool"]) == (
+        32,
+        43200,
+        "fast",
+    )
+    assert (config["name"], config["max_restarts"]) == ("pretrain", 0)
+    comments = [line for line in text.splitlines() if line.startswith("#   ")]
+    assert comments[0] == "#   module load cuda/12.4   # of the cluster" and comments[-1] == "#   wait"
+    for words in (["-N", "2", "--gpus=16"], ["--ntasks=8", "--ntasks-per-node=4", "--gpus-per-task=2"]):
+        with pytest.raises(SeveralHosts) as refused:
+            become("#!/bin/sh\ntrue\n", *words)
+        assert (refused.value.size.nodes, refused.value.size.gpus) == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("line", "entrypoint"),
+    [
+        ("srun -N2 -n16 python -u train.py --x $Y", "python3 -m trainmaster.launch.torch_distributed train.py --x $Y"),
+        ("exec srun python3 -m pkg.train a", "python3 -m trainmaster.launch.torch_distributed -m pkg.train a"),
+        ("srun python -m torch.distributed.run --standalone -m pkg.train",
+         "python3 -m trainmaster.launch.torch_distributed -m pkg.train"),
+        ("srun bash -c 'cd x; ./run  it'", "bash -c 'cd x; ./run  it'"),
+        ("srun python -c 'print(1)'", "python -c 'print(1)'"),
+        ("srun --no-such-option x", "python3 -m trainmaster.launch.torch_distributed train.py"),
+        ("mpirun ./simulate", "python3 -m trainmaster.launch.torch_distributed train.py"),
+        ("srun", "python3 -m trainmaster.launch.torch_distributed train.py"),
+    ],
+)  # fmt: skip
+def test_what_srun_starts_becomes_the_entrypoint(line: str, entrypoint: str) -> None:
+    assert several_hosts.launch_of(f"#!/bin/sh\necho begun\n{line}\n").entrypoint == entrypoint

@@ -1,0 +1,57 @@
+"""`sbatch` within a batch script: the command line that is installed in the job, as the user of an access token.
+
+A run's own token submits nothing. So a job can do what a user allows it by passing a token, and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Dict, Mapping, NoReturn
+
+from trainmaster._info import read_server_address
+from trainmaster.protocol import RUN_DIR
+from trainmaster.slurm.batch import BIN, STEPS
+
+TOKEN, MASTER = "TRAINMASTER_TOKEN", "TRAINMASTER_MASTER"
+_PROGRAM = "trainmaster"
+_BUNDLE = Path(__file__).resolve().parents[2]
+_REFUSED, _LACKING = 1, 127
+_WITHOUT_TOKEN = (
+    f"a job submits others only with an access token. Create one with `trainmaster token create --scope write -e 7`, "
+    f"and submit this script with it in {TOKEN} and with --export=ALL,{TOKEN} (docs/slurm.md)."
+)
+_WITHOUT_PROGRAM = (
+    f"the job has no program {_PROGRAM} on its PATH. Install it in the Python that the script activates."
+)
+
+
+def main() -> NoReturn:
+    """Becomes `trainmaster sbatch`."""
+    environment = without_ours(os.environ)
+    if not environment.get(TOKEN):
+        _refuse(_WITHOUT_TOKEN, _REFUSED)
+    program = shutil.which(_PROGRAM, path=environment["PATH"])
+    if program is None:
+        _refuse(_WITHOUT_PROGRAM, _LACKING)
+    urls = read_server_address(environment[RUN_DIR])["urls"] if RUN_DIR in environment else []
+    if urls:
+        environment.setdefault(MASTER, urls[0])  # a tunnel may have got another port since the job began
+    os.execve(program, [program, "sbatch", *sys.argv[1:]], environment)
+
+
+def without_ours(own: Mapping[str, str]) -> Dict[str, str]:
+    """The environment without what is there for this run alone, and would hide the package that is installed."""
+    found = dict(own)
+    programs = Path(own[STEPS]).with_name(BIN).resolve() if STEPS in own else None
+    for name, ours in (("PATH", programs), ("PYTHONPATH", _BUNDLE)):
+        parts = filter(None, own.get(name, "").split(":"))
+        found[name] = ":".join(part for part in parts if Path(part).resolve() != ours)
+    return found
+
+
+def _refuse(sentence: str, code: int) -> NoReturn:
+    print(f"sbatch: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
