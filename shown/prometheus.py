@@ -30,6 +30,8 @@ _OF_POOL = (
         "burn_in_findings",
         "Hosts whose last burn-in found something slow or wrong.",
     ),
+    ("trainmaster_spare_hosts", "spare_hosts", "Hosts that the pool keeps for work whose host fails."),
+    ("trainmaster_spare_hosts_free", "free_spares", "Of these, those that are free for it now."),
     ("trainmaster_pass_duration_seconds", "pass_seconds", "How long the last scheduling pass took."),
     ("trainmaster_pass_timestamp_seconds", "passed_at", "When the last scheduling pass was made."),
     ("trainmaster_pool_changes_pending", "changes", "Changes that no pass has seen yet."),

@@ -56,7 +56,9 @@ def contradiction(pool: ResourcePool, shares: dict[str, Any], spare_hosts: int) 
     total = sum(max(slots, of_teams.get(name, 0)) for name, slots in tops.items())
     total += sum(slots for parent, slots in of_teams.items() if parent not in tops)
     present = registry.present_slots().filter(host__pool=pool) if pool.pk else Slot.objects.none()
-    sizes = sorted(present.order_by().values("host").annotate(size=Count("pk")).values_list("size", flat=True))
+    sizes = sorted(
+        present.order_by().values("host").annotate(size=Count("pk")).values_list("size", flat=True)
+    )
     kept = sum(sizes[len(sizes) - spare_hosts :]) if spare_hosts else 0
     has = sum(sizes) - kept
     if total > has:

@@ -138,7 +138,8 @@ class PoolPlan(models.Model):
     """What the last pass decided; for a long queue megabytes, which nobody should read along with the pool."""
 
     pool = models.OneToOneField(ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="kept")
-    #: {"order": [job ids], "waits", "running", "shares", "ends"} as of `written_at`; `dispatch.passes.kept_plan`
+    #: {"order": [job ids], "waits", "running", "shares", "spares", "ends"} as of `written_at`;
+    #: `dispatch.passes.kept_plan`
     document = models.JSONField(default=dict)
     written_at = models.DateTimeField(null=True)
     #: what the last pass decided otherwise than the document says

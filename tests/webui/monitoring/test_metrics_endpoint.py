@@ -61,6 +61,7 @@ def pool() -> ResourcePool:
     pool = ResourcePool.objects.create(name="research")
     hosts = [make_host(f"research-{number}", slots=2, pool=pool) for number in range(2)]
     Slot.objects.filter(host=hosts[1], index=1).update(enabled=False)
+    ResourcePool.objects.filter(pk=pool.pk).update(spare_hosts=1)
     make_commands(pool, make_user("ada"), 3, slots=2)
     pool_pass.run(pool.pk)
     return pool
@@ -82,6 +83,8 @@ def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: Reso
     assert at(read, "trainmaster_hosts_burn_in_findings", pool="research") == 0
     assert at(read, "trainmaster_hosts", pool="research", state="ready") == 1
     assert at(read, "trainmaster_hosts", pool="research", state="silent") == 1
+    spares = [at(read, f"trainmaster_spare_hosts{which}", pool="research") for which in ("", "_free")]
+    assert spares == [1, 1]
     assert 0 < at(read, "trainmaster_pass_duration_seconds", pool="research") < 60
     assert before - 60 < at(read, "trainmaster_pass_timestamp_seconds", pool="research") <= before + 1
 
