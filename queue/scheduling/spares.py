@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from scheduling import reasons
 from scheduling.reasons import Reason
@@ -23,12 +24,16 @@ RECOVERIES = "/recoveries"
 
 @value
 class _Candidate:
-    """`taken`: slots that ordinary work holds, by `runs` (allocation ids). `left`: slots that a recovery may have."""
+    """`taken`: slots that other work holds, by `runs` (allocation ids). `left`: slots that a recovery may have.
+
+    `stoppable`: how easily others may stop one of these runs: by the lowest priority, or at once.
+    """
 
     host: HostView
     taken: int
     left: int
     runs: tuple[str, ...]
+    stoppable: float
     some_yield: bool
 
 
@@ -64,11 +69,8 @@ class Spares:
 
     def _candidates(self, snapshot: Snapshot, closings: Closings | None) -> Iterator[_Candidate]:
         """Hosts with a slot that can be used, but for those that a window takes now."""
-        yielding = {
-            each.running.allocation_id
-            for each in snapshot.requests
-            if each.running is not None and each.yields and self.may_use(each)
-        }
+        placed = {each.running.allocation_id: each for each in snapshot.requests if each.running is not None}
+        yielding = {run for run, each in placed.items() if each.yields and self.may_use(each)}
         for host in snapshot.hosts:
             usable = [slot for slot in host.slots if slot.usable] if host.off is None else []
             if not usable or (closings is not None and host.id in closings.owners):
@@ -76,7 +78,9 @@ class Spares:
             holders = [slot.held_by for slot in host.slots if slot.held_by is not None]
             runs = [holder for holder in holders if holder not in yielding]
             left = sum(slot.held_by is None or slot.held_by in yielding for slot in usable)
-            yield _Candidate(host, len(runs), left, tuple(dict.fromkeys(runs)), len(holders) > len(runs))
+            stoppable = max((_stoppable(placed[run]) for run in runs if run in placed), default=0.0)
+            kept = tuple(dict.fromkeys(runs))
+            yield _Candidate(host, len(runs), left, kept, stoppable, len(holders) > len(runs))
 
     def may_use(self, request: Request) -> bool:
         """May it be placed on a spare? What needs no slots takes nothing from a recovery."""
@@ -119,7 +123,10 @@ class Spares:
 def _chosen(
     snapshot: Snapshot, candidates: Iterable[_Candidate], most: int, may_use: Callable[[Request], bool]
 ) -> list[_Candidate]:
-    """The hosts that are kept. Of equals those of the most frequent size, which stand in for most of the others."""
+    """The hosts that are kept. Of equals those of the most frequent size, which stand in for most of the others.
+
+    Of hosts where as much still runs, those whose work others may stop least: it could be stopped for them elsewhere.
+    """
     waiting = [each for each in snapshot.requests if each.running is None and not may_use(each)]
     named = NOWHERE.union(*(each.only_hosts for each in waiting if each.only_hosts))
     promised = _promised(snapshot, {each.task_id for each in waiting})
@@ -129,9 +136,25 @@ def _chosen(
         host, size = one.host, len(one.host.slots)
         whole = all(slot.usable for slot in host.slots)
         rank = 3 if host.name in promised else 2 if not whole else 1 if one.taken else 0
-        return (rank, one.taken, host.name in named, -sizes[size], -size, one.some_yield, host.name)
+        return (
+            rank,
+            one.taken,
+            one.stoppable,
+            host.name in named,
+            -sizes[size],
+            -size,
+            one.some_yield,
+            host.name,
+        )
 
     return sorted(candidates, key=preference)[:most]
+
+
+def _stoppable(run: Request) -> float:
+    assert run.running is not None
+    if not run.preemptible or run.running.stopping:
+        return 0.0
+    return inf if run.running.on_sufferance else run.priority
 
 
 def _promised(snapshot: Snapshot, waiting: set[str]) -> set[str]:

@@ -123,6 +123,18 @@ def test_a_host_that_was_freed_for_a_job_is_not_kept_instead() -> None:
     assert not world.plan.releases
 
 
+def test_work_that_a_job_may_stop_does_not_run_on_where_a_spare_is_wanted() -> None:
+    world = pool(2, spare_hosts=0)
+    world.submit("low", 4, priority=50)
+    world.submit("high", 4, priority=1)
+    world.tick()
+    world.rules(spare_hosts=1)
+    world.submit("middle", 4, priority=10)
+    world.tick()
+    assert list(spares(world).values()) == [(0, ("high",))]
+    assert [release.task_id for release in world.plan.releases] == ["low"]
+
+
 def test_burn_ins_run_on_spares_and_make_way_for_a_recovery() -> None:
     world = pool(2)
     world.submit("exp 1", 4)
