@@ -44,7 +44,9 @@ LEAST_WINDOW = 3600.0
 #: a range that ends later says nothing, in seconds
 FURTHEST_AHEAD = 366 * 86400.0
 #: what is waited for then has no time that anybody knows
-UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED)
+UNKNOWABLE = (
+    WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED, WaitCode.SPARE,
+)  # fmt: skip
 #: nor does what came fewer times: a run that was submitted once is not expected again
 LEAST_SEEN = 3
 

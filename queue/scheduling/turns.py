@@ -205,7 +205,7 @@ class Play:
             slots=max(1, request.slots),
             single_host=request.single_host,
             borrows=request.preemptible and self._stops_runs,
-            banned=self._banned(request.avoid_hosts | self._kept_from(request)),
+            banned=self._banned(self._avoided_by(request)),
             apart=self._apart,
             mixed=pool.allow_heterogeneous_fits,
             limit=limit,
@@ -240,9 +240,10 @@ class Play:
             found.append(known[key])
         return found
 
-    def _kept_from(self, request: Request) -> frozenset[str]:
-        """Ids of the spares that it may not use."""
-        return self._spares.closed(request) if self._spares is not None else NOWHERE
+    def _avoided_by(self, request: Request) -> frozenset[str]:
+        """With the spares that it may not use."""
+        kept = self._spares.closed(request) if self._spares is not None else NOWHERE
+        return request.avoid_hosts | kept if kept else request.avoid_hosts
 
     @property
     def slots_for_all(self) -> int:
