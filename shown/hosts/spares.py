@@ -48,6 +48,12 @@ def of_hosts(hosts: Iterable[Host]) -> dict[str, SpareHost]:
     return {host_id: spare for pool in pools.values() for host_id, spare in of_pool(pool).items()}
 
 
+def free_by_pool() -> dict[str, int]:
+    """Pool -> how many of its spares are free, of pools that keep some."""
+    pools = ResourcePool.objects.filter(spare_hosts__gt=0)
+    return {pool.name: sum(spare.is_free for spare in of_pool(pool).values()) for pool in pools}
+
+
 def in_words(pool: ResourcePool) -> str:
     """How many the pool keeps, and which; empty for a pool that keeps none."""
     if not pool.spare_hosts:

@@ -10,7 +10,6 @@ from typing import Any
 from django.db import connection, transaction
 
 from commands import burn_in
-from dispatch.passes import kept_plan
 from events import leases
 from hosts.models import Host
 
@@ -38,7 +37,7 @@ _Rows = Callable[[str], list[_Row]]
 _POOLS = """
 SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, kept.took_ms / 1000,
   (SELECT count(*) FROM hosts_poolchange change WHERE change.pool_id = pool.id),
-  pool.spare_hosts, pool.id
+  pool.spare_hosts
 FROM hosts_resourcepool pool LEFT JOIN hosts_poolplan kept ON kept.pool_id = pool.id
 WHERE NOT pool.removed ORDER BY pool.name
 """
@@ -100,7 +99,6 @@ class PoolFigures:
     quarantined_slots: int  # out of use because of a fault
     burn_in_findings: int  # hosts whose last burn-in found something
     spare_hosts: int  # that the pool keeps for work whose host fails
-    free_spares: int  # of these, those where nothing runs that must end first
     runs: int  # gang members that run
     newest_heartbeat: float | None
     oldest_heartbeat: float | None
@@ -165,7 +163,7 @@ def _pools(rows: _Rows, with_runs: bool = True) -> list[PoolFigures]:
 def _pool(
     row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _Row], burn_in_findings: int
 ) -> PoolFigures:
-    name, passed_at, pass_seconds, changes, spare_hosts, pool_id = row
+    name, passed_at, pass_seconds, changes, spare_hosts = row
     of_tasks = {state: (count, slots) for pool, state, count, slots in tasks if pool == name}
     of_hosts: dict[str, list[int]] = {}
     for pool, admission, contact, enabled, draining, *numbers in hosts:
@@ -187,16 +185,9 @@ def _pool(
         quarantined_slots=int(sum(numbers[4] for numbers in of_hosts.values())),
         burn_in_findings=burn_in_findings,
         spare_hosts=spare_hosts,
-        free_spares=_free_spares(pool_id) if spare_hosts else 0,
         runs=running,
         newest_heartbeat=newest,
         oldest_heartbeat=oldest,
         unshipped_bytes=float(unshipped),
         shipped_bytes=float(shipped),
     )
-
-
-def _free_spares(pool_id: int) -> int:
-    """As the last pass had it."""
-    spares: Mapping[str, Mapping[str, Any]] = kept_plan.read(pool_id).document.get("spares") or {}
-    return sum(not spare["runs"] for spare in spares.values())

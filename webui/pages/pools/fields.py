@@ -222,7 +222,7 @@ class PoolForm(Form):
     )
     spare_hosts = Number(
         "Spare hosts",
-        "So many hosts are kept free: only work whose own host failed, and burn-ins, run there. 0: none.",
+        "How many hosts are kept free: only work whose own host failed, and burn-ins, run there. 0: none.",
         none="0",
     )
     open_to = OpenTo(
