@@ -142,7 +142,9 @@ class PoolRecord(Answer):
         int | None,
         Field(description="so long before its start hosts are reserved for a gang; null: from its turn on"),
     ]
-    spare_hosts: Annotated[int, Field(description="how many hosts are kept for attempts whose own host fails")]
+    spare_hosts: Annotated[
+        int, Field(description="how many hosts are kept for attempts whose own host fails")
+    ]
     spares: Annotated[list[SpareRecord], Field(description="the hosts that the last pass kept")]
     open_to: Annotated[
         dict[str, list[str | int]],
