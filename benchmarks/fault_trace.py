@@ -3,10 +3,12 @@
 `python -m benchmarks.fault_trace TRACE.json [--hosts N] [--seeds N]` reads fault events as in InfiniteHBD's trace
 ({"node_id", "event_time" in days, "event_type": fault_start or fault_end}), lets gangs of 1 to 32 hosts train on the
 cluster without a pause, and prints the share of all host time that became progress, beside each other: with any free
-host, with quarantine, with probation after the repair. It writes benchmarks/reports/fault_trace.md.
+host, with quarantine, with probation after the repair, with spares besides. It writes
+benchmarks/reports/fault_trace.md.
 
 A gang saves once an hour. A fault of one of its hosts ends its run: what it did since the last checkpoint is lost, and
-it starts again on its other hosts as soon as it has one more. When a probation ends and when not is asked of
+it starts again on its other hosts as soon as it has one more. Spares are hosts that no new gang gets: as in
+`scheduling.spares`, so many of the free ones, whichever these are. When a probation ends and when not is asked of
 `hosts.health.probation`; a host that only a person lets back waits for that person for a while.
 """
 
@@ -31,6 +33,8 @@ REPORT = Path(__file__).parent / "reports" / "fault_trace.md"
 #: hours
 CHECKPOINT, START = 1.0, 10 / 60
 MEDIAN_WORK, LONGEST_WORK = 24.0, 14 * 24.0
+#: the product's own
+PROBATION = 24.0
 #: hosts of a gang, and how often
 SIZES = {1: 50, 2: 20, 4: 12, 8: 10, 16: 5, 32: 3}
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,11 +42,15 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Policy:
-    """`leaves_out`: a host with a fault is not used. `probation`: hours after its repair; None: it returns at once."""
+    """`leaves_out`: a host with a fault is not used. `probation`: hours after its repair; None: it returns at once.
+
+    `spares`: so many free hosts are left to gangs that have lost one.
+    """
 
     name: str
     leaves_out: bool
     probation: float | None = None
+    spares: int = 0
 
 
 @dataclass
@@ -54,6 +62,8 @@ class Gang:
     hosts: set[int] = field(default_factory=set)
     began: float = 0.0
     run: int = 0
+    #: since when it has too few hosts
+    broken_at: float = 0.0
 
 
 @dataclass
@@ -78,6 +88,8 @@ class Result:
     out: float = 0.0
     hits: int = 0
     faults: int = 0
+    #: of each gang that had lost a host, until it had another
+    waits: list[float] = field(default_factory=list)
 
 
 def faults_of(path: Path) -> list[tuple[float, float, str]]:
@@ -179,6 +191,7 @@ class Cluster:
         if not self.policy.leaves_out:
             self.free.add(at)
         if gang not in self.broken:
+            gang.broken_at = now
             self.broken.append(gang)
 
     def ends(self, now: float, gang: Gang, run: int) -> None:
@@ -203,11 +216,12 @@ class Cluster:
             if len(self.free) < gang.size - len(gang.hosts):
                 break
             self.broken.remove(gang)
+            self.found.waits.append(now - gang.broken_at)
             self.start(now, gang)
         tries = 0
-        while self.free and not self.broken and tries < 8:
+        while len(self.free) > self.policy.spares and not self.broken and tries < 8:
             [size] = self.random.choices(list(SIZES), list(SIZES.values()))
-            if size > len(self.free):
+            if size > len(self.free) - self.policy.spares:
                 tries += 1
                 continue
             work = min(LONGEST_WORK, self.random.lognormvariate(0.0, 1.0) * MEDIAN_WORK)
@@ -233,11 +247,14 @@ def saved(hours: float) -> float:
     return max(0.0, hours) // CHECKPOINT * CHECKPOINT
 
 
-def policies(hours: Sequence[float]) -> Iterator[Policy]:
+def policies(hours: Sequence[float], spares: Sequence[int]) -> Iterator[Policy]:
     yield Policy("any free host", leaves_out=False)
     yield Policy("quarantine until the repair", leaves_out=True)
     for each in hours:
         yield Policy(f"and {each:g} h of probation", leaves_out=True, probation=each)
+    for count in spares:
+        name = f"and {PROBATION:g} h of probation and {count} spare{'s' * (count != 1)}"
+        yield Policy(name, leaves_out=True, probation=PROBATION, spares=count)
 
 
 def main() -> int:
@@ -251,16 +268,18 @@ def main() -> int:
         "--person-hours", type=float, default=24.0, help="until a person lets back what failed again"
     )
     parser.add_argument("--probation-hours", type=float, nargs="+", default=[12.0, 24.0, 48.0])
+    parser.add_argument("--spares", type=int, nargs="+", default=[1, 2, 4])
     args = parser.parse_args()
     faults = faults_of(args.trace)
     until = max(end for _, end, _ in faults)
     whole = args.hosts * until
     lines = [
-        "| hosts are used | effective training time | faults that met a run | spared | out of use without a fault |",
-        "|---|---|---|---|---|",
+        "| hosts are used | effective training time | faults that met a run | spared | out of use without a fault | "
+        "runs that had another host at once | wait for it, mean and longest |",
+        "|---|---|---|---|---|---|---|",
     ]
     met_before = None
-    for policy in policies(args.probation_hours):
+    for policy in policies(args.probation_hours, args.spares):
         found = [
             Cluster(args.hosts, policy, args.person_hours, seed).run(faults, until)
             for seed in range(args.seeds)
@@ -271,13 +290,16 @@ def main() -> int:
             met_before = met
         spared = f"{100 * (1 - met / met_before):.0f} %" if policy.probation and met_before else ""
         out = statistics.mean(each.out for each in found) / whole
+        waits = [wait for each in found for wait in each.waits]
+        at_once = sum(not wait for wait in waits) / len(waits)
         lines.append(
             f"| {policy.name} | {statistics.mean(progress):.1f} % ({min(progress):.1f} to {max(progress):.1f}) | "
-            f"{met:.0f} of {found[0].faults} | {spared} | {100 * out:.2f} % |"
+            f"{met:.0f} of {found[0].faults} | {spared} | {100 * out:.2f} % | "
+            f"{100 * at_once:.0f} % | {60 * statistics.mean(waits):.0f} min, {max(waits):.1f} h |"
         )
     text = _REPORT.format(
         hosts=args.hosts, days=until / 24, faults=len(faults), nodes=len({node for *_, node in faults}),
-        seeds=args.seeds, person=args.person_hours, table="\n".join(lines),
+        seeds=args.seeds, person=args.person_hours, spare=100 / args.hosts, table="\n".join(lines),
     )  # fmt: skip
     print(text)
     REPORT.write_text(text)
@@ -290,7 +312,9 @@ _REPORT = """# Faults of hosts, replayed
 virtual time; {seeds} seeds each. Gangs of 1 to 32 hosts, of which there are always more, save once an hour and take ten
 minutes to start. Effective training time is the share of all host time that became progress. A host that fails again
 within a week of its return waits for a person, here {person:g} h. Spared: of the faults that met a run with quarantine
-alone. The product's probation is that of 24 h (`TRAINMASTER_QUARANTINE_PROBATION_SECONDS`).
+alone. The product's probation is that of 24 h (`TRAINMASTER_QUARANTINE_PROBATION_SECONDS`). With spares
+(`pool edit --spare-hosts`) new gangs leave so many free hosts to gangs that have lost one. Each costs {spare:.2f} % of
+all host time while it is idle; what it saves is the time in which the other hosts of a gang wait for another one.
 
 {table}
 """

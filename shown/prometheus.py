@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from dispatch.keeping import figures
 from dispatch.keeping.figures import Figures, PoolFigures
 from shown import goodput
+from shown.hosts import spares
 
 #: (name, field of PoolFigures, help); None in the field leaves the sample out
 _OF_POOL = (
@@ -30,6 +31,7 @@ _OF_POOL = (
         "burn_in_findings",
         "Hosts whose last burn-in found something slow or wrong.",
     ),
+    ("trainmaster_spare_hosts", "spare_hosts", "Hosts that the pool keeps for work whose host fails."),
     ("trainmaster_pass_duration_seconds", "pass_seconds", "How long the last scheduling pass took."),
     ("trainmaster_pass_timestamp_seconds", "passed_at", "When the last scheduling pass was made."),
     ("trainmaster_pool_changes_pending", "changes", "Changes that no pass has seen yet."),
@@ -77,6 +79,7 @@ class ClusterCollector(Collector):
                 if (value := getattr(pool, field)) is not None:
                     family.add_metric([pool.name], value)
             yield family
+        yield _free_spares(read)
         yield GaugeMetricFamily(
             "trainmaster_workers", "Workers that took a message of their own lately.", value=read.workers
         )
@@ -91,6 +94,15 @@ def _by_state(
     for pool in read.pools:
         for state, count in counts(pool).items():
             family.add_metric([pool.name, state], count)
+    return family
+
+
+def _free_spares(read: Figures) -> Metric:
+    text = "Spare hosts where nothing runs that must end first, as the last scheduling pass found them."
+    family = GaugeMetricFamily("trainmaster_spare_hosts_free", text, labels=["pool"])
+    free = spares.free_by_pool() if any(pool.spare_hosts for pool in read.pools) else {}
+    for pool in read.pools:
+        family.add_metric([pool.name], free.get(pool.name, 0))
     return family
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Count
+
 from accounts.models import Group
 from accounts.refusals import Code, Refusal
 from hosts import registry
-from hosts.models import ResourcePool
+from hosts.models import ResourcePool, Slot
 from hosts.pools import mark_dirty
 
 _EXAMPLE = 'such as {"vision": {"guarantee": 8, "limit": 12, "weight": 2}}'
@@ -34,8 +36,11 @@ def fault(value: object) -> str | None:
     return f"there is no group {missing[0]}" if missing else None
 
 
-def contradiction(pool: ResourcePool, shares: dict[str, Any]) -> str:
-    """What the guarantees have against each other or against the pool; empty if nothing."""
+def contradiction(pool: ResourcePool, shares: dict[str, Any], spare_hosts: int) -> str:
+    """What the guarantees have against each other or against the pool; empty if nothing.
+
+    Slots of spares are guaranteed to nobody. The largest hosts count as the spares, since any host may become one.
+    """
     parents = dict(Group.objects.filter(name__in=shares).values_list("name", "parent__name"))
     given = {name: share.get("guarantee") or 0 for name, share in shares.items()}
     of_teams: dict[str, int] = {}
@@ -50,9 +55,19 @@ def contradiction(pool: ResourcePool, shares: dict[str, Any]) -> str:
     tops = {name: slots for name, slots in given.items() if not parents[name]}
     total = sum(max(slots, of_teams.get(name, 0)) for name, slots in tops.items())
     total += sum(slots for parent, slots in of_teams.items() if parent not in tops)
-    has = registry.present_slots().filter(host__pool=pool).count() if pool.pk else 0
+    present = registry.present_slots().filter(host__pool=pool) if pool.pk else Slot.objects.none()
+    sizes = sorted(
+        present.order_by().values("host").annotate(size=Count("pk")).values_list("size", flat=True)
+    )
+    kept = sum(sizes[len(sizes) - spare_hosts :]) if spare_hosts else 0
+    has = sum(sizes) - kept
     if total > has:
-        return f"The groups are guaranteed {total} slots; the pool has {has}. Add hosts first, or guarantee less."
+        beside = f" beside the {kept} of its spare hosts" if kept else ""
+        fewer = ", keep fewer spares" if kept else ""
+        return (
+            f"The groups are guaranteed {total} slots; the pool has {has}{beside}. "
+            f"Add hosts first{fewer}, or guarantee less."
+        )
     return ""
 
 

@@ -74,6 +74,8 @@ class ResourcePool(models.Model):
     min_runtime_seconds = models.JSONField(default=dict, blank=True)
     #: so long before its start hosts may be reserved for a gang (`scheduling.patience`); null: from its turn on
     patience_seconds = models.PositiveIntegerField(null=True, blank=True)
+    #: so many hosts are kept for attempts whose own host has failed (`scheduling.spares`)
+    spare_hosts = models.PositiveIntegerField(default=0)
     #: Group -> {"guarantee", "limit", "weight"}; whoever is not named has no guarantee, no limit and the weight 1.
     group_shares = models.JSONField(default=dict, blank=True)
     #: {"groups": names, "workspaces": numbers} of those who may use it; empty: everyone
@@ -136,7 +138,8 @@ class PoolPlan(models.Model):
     """What the last pass decided; for a long queue megabytes, which nobody should read along with the pool."""
 
     pool = models.OneToOneField(ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="kept")
-    #: {"order": [job ids], "waits", "running", "shares", "ends"} as of `written_at`; `dispatch.passes.kept_plan`
+    #: {"order": [job ids], "waits", "running", "shares", "spares", "ends"} as of `written_at`;
+    #: `dispatch.passes.kept_plan`
     document = models.JSONField(default=dict)
     written_at = models.DateTimeField(null=True)
     #: what the last pass decided otherwise than the document says

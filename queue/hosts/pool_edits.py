@@ -108,6 +108,7 @@ CHECKS: dict[str, Check] = {
     "longest_max_time_seconds": _whole(1, or_none="no limit"),
     "unpreemptible_slots": _whole(0, or_none="all of them"),
     "min_runtime_seconds": _min_runtime,
+    "spare_hosts": _whole(0),
     "patience_seconds": _whole(0, or_none="hosts are reserved for a gang from its turn on"),
     "group_shares": group_shares.fault,
     "open_to": pool_access.fault,
@@ -268,15 +269,33 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
             f"The default priority {after['default_priority']} is above the limit for editors, {floor}: "
             f"choose {floor} to 99, or change the limit."
         )
-    given = after["group_shares"]
-    if given != pool.group_shares and (sentence := group_shares.contradiction(pool, given)):
-        errors["group_shares"] = sentence
+    spares, given = after["spare_hosts"], after["group_shares"]
+    if spares != pool.spare_hosts and (sentence := _too_many_spares(pool, spares, bool(after["slurm"]))):
+        errors["spare_hosts"] = sentence
+    changed_shares = (given, spares) != (pool.group_shares, pool.spare_hosts)
+    if changed_shares and (sentence := group_shares.contradiction(pool, given, spares)):
+        errors["spare_hosts" if given == pool.group_shares else "group_shares"] = sentence
     for field, word in _DEFAULTS.items():
         if getattr(pool, field) and not after[field]:
             errors[field] = (
                 f"{pool.name} is the default {word} pool, and one is required: make another pool the default instead."
             )
     return errors
+
+
+def _too_many_spares(pool: ResourcePool, spares: int, is_slurm: bool) -> str:
+    """Why the pool cannot keep so many hosts, or nothing."""
+    if spares and is_slurm:
+        return f"Found {spares!r}; allowed: 0. The hosts of a Slurm pool are nodes that Slurm gives away."
+    hosts = registry.present().filter(pool=pool, slots__isnull=False).distinct().count() if pool.pk else 0
+    if spares < max(1, hosts):
+        return ""
+    most = max(0, hosts - 1)
+    has = {0: "no hosts", 1: "1 host"}.get(hosts, f"{hosts} hosts")
+    return (
+        f"Found {spares!r}; allowed: at most {most}. The pool has {has} with slots, and at least one must be left for "
+        "all work. Add hosts first, or keep fewer."
+    )
 
 
 def changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:

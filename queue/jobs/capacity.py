@@ -41,10 +41,13 @@ def never(
         name=pool.name,
         allow_heterogeneous_fits=pool.allow_heterogeneous_fits,
         unready=frozenset(unready.values_list("name", flat=True)),
+        spare_hosts=pool.spare_hosts,
     )
     request = Request("", "", "", slots, single_host=single_host, only_hosts=frozenset(only_hosts))
     snapshot = Snapshot(now=0.0, pool=view, hosts=tuple(map(_view, hosts.order_by("name"))), requests=())
-    return Prospects(snapshot).of(request).never(Shape.of(request, pool.allow_heterogeneous_fits), slots)
+    prospects = Prospects(snapshot).of(request)
+    shape = Shape.of(request, pool.allow_heterogeneous_fits)
+    return prospects.never(shape, slots) or prospects.never_beside_spares(request)
 
 
 def never_of(pool: ResourcePool, task: Task) -> Reason | None:

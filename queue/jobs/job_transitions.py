@@ -27,7 +27,17 @@ from hosts.pools import hold, mark_dirty
 from jobs import dependencies
 from jobs.dependencies import Wanted
 from jobs.models import Allocation, Job, Task
-from jobs.states import ALLOCATION_STEPS, JOB_STEPS, TASK_STEPS, AllocationState, JobState, Reason, TaskState
+from jobs.states import (
+    ALLOCATION_STEPS,
+    HOST_TAKEN,
+    JOB_STEPS,
+    NEVER_STARTED,
+    TASK_STEPS,
+    AllocationState,
+    JobState,
+    Reason,
+    TaskState,
+)
 
 
 @joined
@@ -242,6 +252,8 @@ def set_task_state(
     values: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
     values["ended_at"] = (at or timezone.now()) if to == TaskState.ENDED else None
     values |= {"not_before": not_before, "blocked_by": blocked_by, "succeeded": succeeded}
+    still_recovers = task.recovers and reason in NEVER_STARTED
+    values["recovers"] = to == TaskState.WAITING and (reason in HOST_TAKEN or still_recovers)
     return step_task(task, TASK_STEPS, to, reason, actor, detail, **values)
 
 

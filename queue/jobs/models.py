@@ -130,6 +130,8 @@ class Task(models.Model):
     #: [{"host", "era", "attempt", "avoid", "final"}]: its failed starts since it last started. Where it may, it avoids
     #: the hosts with "avoid"; "era" is the host's `failed_starts_era` at that time
     failed_starts = models.JSONField(default=list)
+    #: its last attempt has lost its host (`states.HOST_TAKEN`), and none has started since
+    recovers = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
     #: of an element of an array: whether it did what it was submitted for; null until it has ended

@@ -105,12 +105,19 @@ class Reason(models.TextChoices):
 
 #: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
 NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
+#: The attempt has lost its host, or had to leave it: its task recovers, and may use the spares of its pool.
+HOST_TAKEN = frozenset(
+    {Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.HANG_OF_HOST}
+)
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
-NOT_THE_CODES_FAULT = NEVER_STARTED | {
-    Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.HANG_OF_HOST, Reason.MAX_SLOTS_SET,
-    Reason.WINDOW,
-}  # fmt: skip
+NOT_THE_CODES_FAULT = (
+    NEVER_STARTED
+    | HOST_TAKEN
+    | {
+        Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.MAX_SLOTS_SET,
+        Reason.WINDOW,
+    }
+)  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.PAUSED, TaskState.ENDED}),

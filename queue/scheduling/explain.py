@@ -13,6 +13,7 @@ from scheduling.plan import decide, held_by_job
 from scheduling.prospects import Prospects
 from scheduling.reasons import NEVER, Reason
 from scheduling.runs import HeldRun, Rules, standing
+from scheduling.windows import NOWHERE
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: hosts that are described one by one
@@ -61,7 +62,9 @@ def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
     prospects = Prospects(snapshot).of(request)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     found = [
-        prospects.lacks_account(request) or prospects.never(shape, request.slots),
+        prospects.lacks_account(request)
+        or prospects.never(shape, request.slots)
+        or prospects.never_beside_spares(request),
         prospects.too_long(request),
     ]
     if request.max_slots is not None and request.slots > request.max_slots:
@@ -72,11 +75,11 @@ def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
 def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Hosts and slots of the pool that it may not use now."""
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-    needs = Prospects(snapshot).of(request).needs_hosts_that_are_off(shape, request.slots)
+    prospects = Prospects(snapshot)
+    needs = prospects.of(request).needs_hosts_that_are_off(shape, request.slots)
     only = request.only_hosts
     allowed = [host for host in snapshot.hosts if not only or host.name in only]
-    closings = Prospects(snapshot).closings
-    notes = {host.id: closings.notes(request, host.id) if closings else [] for host in allowed}
+    notes = {host.id: prospects.notes_of_host(request, host.id) for host in allowed}
     out = [(host.name, why) for host in allowed if (why := _why_out(host, request, notes[host.id]))]
     for name in sorted(only - {host.name for host in allowed}):
         out.append((name, "not ready" if name in snapshot.pool.unready else "not in the pool any more"))
@@ -86,9 +89,9 @@ def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     return found
 
 
-def _why_out(host: HostView, request: Request, windows: list[str]) -> str:
-    """Why it uses this host not at all, or not all of it; empty if it may. `windows`: what they keep from it."""
-    notes = [*windows]
+def _why_out(host: HostView, request: Request, closed: list[str]) -> str:
+    """Why it uses this host not at all, or not all of it; empty if it may. `closed`: why the host is closed to it."""
+    notes = [*closed]
     if host.name in request.failed_hosts:
         notes.append("it could not be started there")
     elif host.needs_account and not request.has_account:
@@ -126,7 +129,7 @@ def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     if share is not None and request.slots and held + request.slots > share:
         found.append(reasons.share(request.label, held, share))
     if snapshot.pool.shares and request.slots:
-        found += Room(snapshot).in_words(request)
+        found += Room(snapshot, Prospects(snapshot).spares).in_words(request)
     most = snapshot.pool.unpreemptible_slots
     if most is not None and request.slots and not request.preemptible:
         firm = sum(one.slots for one in snapshot.requests if one.running is not None and not one.preemptible)
@@ -137,9 +140,9 @@ def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
 
 def _gang(snapshot: Snapshot, request: Request) -> list[Reason]:
     """What a request meets that is larger than any host."""
-    hosts = [
-        host for host in snapshot.hosts if host.off is None and not {host.id, host.name} & request.avoid_hosts
-    ]
+    spares = Prospects(snapshot).spares
+    avoided = request.avoid_hosts | (spares.closed(request) if spares else NOWHERE)
+    hosts = [host for host in snapshot.hosts if host.off is None and not {host.id, host.name} & avoided]
     sizes = Counter(sum(slot.usable for slot in host.slots) for host in hosts)
     largest = max(sizes, default=0)
     if request.single_host or not largest or request.slots <= largest:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 
 from scheduling import reasons
 from scheduling.group_shares import Path, Room, guarantees, load, path_of
@@ -21,7 +22,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
-from scheduling.windows import Closings
+from scheduling.spares import RECOVERIES, Spares
 from scheduling.world import GroupShare, Placement, PoolView, Request, Snapshot
 
 
@@ -42,11 +43,15 @@ def by_age(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=lambda r: (first[r.job_id], r.job_id, r.submitted_at, r.task_id))
 
 
-def capacity(snapshot: Snapshot, closings: Closings | None = None) -> tuple[int, dict[str, int]]:
-    """Slots that anybody may use now, with those that running work holds elsewhere; and those reserved, by group."""
-    owners = closings.owners if closings is not None else {}
+def capacity(snapshot: Snapshot, owners: Mapping[str, str] = {}) -> tuple[int, dict[str, int]]:
+    """Slots that anybody may use now, with those that running work holds elsewhere; and those reserved, by group.
+
+    `owners`: host id -> group that it is reserved for. What yields to all holds nothing of a spare.
+    """
     groups = {
-        each.running.allocation_id: each.groups for each in snapshot.requests if owners and each.running
+        each.running.allocation_id: (*each.groups, RECOVERIES) if each.yields else each.groups
+        for each in snapshot.requests
+        if owners and each.running
     }
     free, reserved = 0, Counter[str]()
     for host in snapshot.hosts:
@@ -67,14 +72,15 @@ def grants(
     shares: Mapping[str, GroupShare] | None = None,
     reserved: Mapping[str, int] = {},
     owners: Mapping[str, str] = {},
+    spares: Spares | None = None,
 ) -> Grants:
     """Share `slots` among the jobs of `requests` (in order of age; those that can start one day).
 
     `shares`: what groups are given. Each first gets what it is guaranteed, then always the group that has the least for
     its weight is granted one more request. `reserved`: group -> slots that requests of it alone are granted, too.
-    `owners`: host id -> group that it is reserved for.
+    `owners`: host id -> group that it is reserved for. `spares`: of the pool, which only recoveries are granted.
     """
-    granting = _Granting(slots, shares or {}, reserved, owners)
+    granting = _Granting(slots, shares or {}, reserved, owners, spares)
     left = granting.firm(requests)
     if not shares:
         granting.share(left)
@@ -103,6 +109,7 @@ class _Granting:
         groups: Mapping[str, GroupShare],
         reserved: Mapping[str, int],
         owners: Mapping[str, str],
+        spares: Spares | None,
     ) -> None:
         self.order: dict[str, int] = {}
         self.shares: dict[str, int] = {}
@@ -110,6 +117,7 @@ class _Granting:
         self._left = slots  # for everybody
         self._reserved = Counter(reserved)
         self._owners = owners
+        self._names_of = spares.shares_of if spares is not None else attrgetter("groups")
         self._groups = groups
 
     def firm(self, requests: Iterable[Request]) -> list[Request]:
@@ -156,7 +164,7 @@ class _Granting:
         return self._left > 0 or any(slots > 0 for slots in self._reserved.values())
 
     def _left_for(self, request: Request) -> int:
-        own = sum(self._reserved[name] for name in request.groups) if self._reserved else 0
+        own = sum(self._reserved[name] for name in self._names_of(request)) if self._reserved else 0
         return max(0, self._left) + own
 
     def _load(self, path: Path) -> tuple[float, ...]:
@@ -208,7 +216,7 @@ class _Granting:
     def _take(self, request: Request) -> None:
         """What is reserved for it first; of a run that cannot be taken back, only what it holds there."""
         slots = request.slots
-        for name in request.groups if self._reserved else ():
+        for name in self._names_of(request) if self._reserved else ():
             own = min(self._held_there(request, name), slots, self._reserved[name])
             self._reserved[name] -= own
             slots -= own
@@ -320,10 +328,10 @@ class FairShare(Policy):
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
-        slots, reserved = capacity(snapshot, prospects.closings)
-        owners = prospects.closings.owners if prospects.closings else {}
-        granted = grants(demand(queue, prospects), slots, snapshot.pool.shares, reserved, owners)
-        room = Room(snapshot) if snapshot.pool.shares else None
+        owners, spares = prospects.owners, prospects.spares
+        slots, reserved = capacity(snapshot, owners)
+        granted = grants(demand(queue, prospects), slots, snapshot.pool.shares, reserved, owners, spares)
+        room = Room(snapshot, spares) if snapshot.pool.shares else None
         return FairShareRules(queue, granted, snapshot.pool, room)
 
     def rules_without_slots(self, rules: Rules) -> Rules:

@@ -24,7 +24,7 @@ class FarQueue:
     def __init__(self, play: Play, far: Sequence[Request], draws: Draws) -> None:
         self._far = far
         self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
-        self._capacity = max(1, sum(play.caps))
+        self._capacity = max(1, play.slots_for_all)
         self._flow = Flow(play.taken)
         self._closed = play.closed_slots(far)
         #: of each request, what is known of its length, and its slots: many are alike

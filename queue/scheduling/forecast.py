@@ -21,6 +21,7 @@ from scheduling.durations import Z80, Span
 from scheduling.far_queue import FarQueue
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
+from scheduling.spares import Spares
 from scheduling.timeline import Ask, Timeline
 from scheduling.turns import Newcomer, Play, Running
 from scheduling.windows import Closings
@@ -43,7 +44,9 @@ LEAST_WINDOW = 3600.0
 #: a range that ends later says nothing, in seconds
 FURTHEST_AHEAD = 366 * 86400.0
 #: what is waited for then has no time that anybody knows
-UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED)
+UNKNOWABLE = (
+    WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED, WaitCode.SPARE,
+)  # fmt: skip
 #: nor does what came fewer times: a run that was submitted once is not expected again
 LEAST_SEEN = 3
 
@@ -115,9 +118,10 @@ def forecast(
         found = [number for number, request in enumerate(played) if request.task_id in asked]
         played = played[: found[-1] + 1] if found else []
     tails, closings = calibration.tails(places, late), Closings.of(snapshot) if played else None
+    spares = Spares.of(snapshot, closings) if played else None
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
-            play = Play(snapshot, plan, work[:NEAREST], closings)
+            play = Play(snapshot, plan, work[:NEAREST], closings, spares)
             whys = _Whys(play)
             coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
             for task, starts in futures(play, snapshot.now, recent, coming, work[NEAREST:]).items():

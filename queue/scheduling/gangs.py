@@ -37,7 +37,6 @@ from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")
 
-
 #: kinds of requests of one group for which hosts are looked for in vain in a pass
 _MOST_FRUITLESS = 20
 
@@ -69,7 +68,7 @@ class Pass:
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
-        self._prospects, self._closings = prospects, prospects.closings
+        self._prospects, self._closes = prospects, prospects.closes
         self._held_by_job = held_by_job
         self._running = dict(held_by_job)  # job id -> slots, of what is only claimed none
         #: job id -> elements that run or are about to, of arrays that limit how many do at once
@@ -170,12 +169,12 @@ class Pass:
             self._note_stuck(request, group)
         reserves = group.reserves and self._patience.looks_at_more(len(self.reservations))
         kept = self._reserve(request, group) if reserves else None
-        return self._and_young(request, kept or self._stuck(request, group))
+        return self._and_young(request, group, kept or self._stuck(request, group))
 
     def _note_stuck(self, request: Request, group: Group) -> None:
         group.is_stuck(self._board, self._why_stuck(request, group))
 
-    def _and_young(self, request: Request, reason: Reason | None) -> Reason | None:
+    def _and_young(self, request: Request, group: Group, reason: Reason | None) -> Reason | None:
         """The reason, with the run that it may stop first once that is not young any more."""
         if reason is None or not self._young:
             return reason
@@ -184,7 +183,7 @@ class Pass:
             run
             for run in self._young.values()
             if asker < rights.line_once_old(run)
-            and any(not hosts[index].avoided(request.avoid_hosts) for index in run.parts)
+            and any(not hosts[index].avoided(group.shape.avoid) for index in run.parts)
         ]
         if not young:
             return reason
@@ -223,8 +222,8 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        closed = NOWHERE if self._closings is None else self._closings.closed(request)
-        key = (kind_of(request), closed, rights)
+        closed = self._prospects.closed(request) if self._closes else NOWHERE
+        key = (kind_of(request), closed, rights, self._closes and request.recovers)
         group = self._groups.get(key)
         if group is None:
             self._groups[key] = group = Group(
@@ -375,7 +374,8 @@ class Pass:
         if too_early := self._patience.refusal(request, (group, kind), latest, len(parts)):
             return too_early
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
-        return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
+        notes, claimed = self._prospects.note_of_spares(request), self._claimed(request, parts, pledged=False)
+        return reasons.held(request.slots, *claimed, notes)
 
     def _all_claimed(self, request: Request, group: Group) -> bool:
         """Does no host remain, whatever windows will close?"""

@@ -25,6 +25,7 @@ from scheduling.runs import (
     standing,
     yielding_last,
 )
+from scheduling.spares import Spares
 from scheduling.world import GroupShare, Placement, Request, Snapshot
 
 #: a place in the order of the policy (no two are equal), slots that count for the load of the group, and the request
@@ -38,10 +39,12 @@ BORROWED = 1000.0
 class Groups:
     """Which runs are protected on which level, and which waiting requests lie within a guarantee."""
 
-    def __init__(self, snapshot: Snapshot, inner: Rules, able: Sequence[Request]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, inner: Rules, able: Sequence[Request], spares: Spares | None
+    ) -> None:
         """`inner`: the rules of the policy. `able`: the slot work that runs, and what waits and could start."""
         self.shares = snapshot.pool.shares
-        self.room = Room(snapshot)
+        self.room = Room(snapshot, spares)
         self._guaranteed = {name: slots for name, slots in guarantees(self.shares).items() if slots}
         self._split = {share.parent for share in self.shares.values() if share.guarantee}
         self._able = {request.task_id for request in able if request.running is None}

@@ -11,6 +11,7 @@ from copy import copy
 
 from scheduling import group_reasons as reasons
 from scheduling.reasons import Reason
+from scheduling.spares import Spares
 from scheduling.world import GroupShare, Request, Snapshot
 
 #: a department and a team of it; a name with a slash for who is in no team, alone the slash for who is in no group
@@ -63,7 +64,7 @@ def guarantees(shares: Mapping[str, GroupShare]) -> dict[str, int]:
 class Room:
     """Slots that groups hold while a pass fills them in, against what they may hold."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, spares: Spares | None) -> None:
         self._shares = snapshot.pool.shares
         self._guaranteed = {name: slots for name, slots in guarantees(self._shares).items() if slots}
         self.has_limits = any(share.limit is not None for share in self._shares.values())
@@ -71,7 +72,8 @@ class Room:
         usable = sum(
             slot.held_by is not None or slot.usable for host in snapshot.hosts for slot in host.slots
         )
-        self._unguaranteed = max(0, usable - sum(tops))
+        kept = spares.slots if spares is not None else 0
+        self._unguaranteed = max(0, usable - kept - sum(tops))
         of_path = Counter[Path]()
         self._firm = Counter[str]()  # department -> slots of work that may not be stopped
         for request in snapshot.requests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -12,7 +12,7 @@ from scheduling.gangs import Pass
 from scheduling.prospects import Prospects
 from scheduling.runs import Rules
 from scheduling.windows import Closings
-from scheduling.world import HostView, Placement, Plan, Request, Snapshot, Start
+from scheduling.world import HostView, Placement, Plan, Request, Snapshot, Spare, Start
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -54,7 +54,22 @@ def decide(snapshot: Snapshot) -> Plan:
         order=tuple([request.task_id for request in rules.in_order()]),
         reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
         shares=rules.shares,
+        spares=_spares(snapshot, prospects, passes[0].starts),
     )
+
+
+def _spares(snapshot: Snapshot, prospects: Prospects, starts: Iterable[Start]) -> tuple[Spare, ...]:
+    """The hosts that are kept, with what has just started there."""
+    if prospects.spares is None:
+        return ()
+    labels = {each.task_id: each.label for each in snapshot.requests if not each.yields}
+    started = {
+        host_id: labels[start.task_id]
+        for start in starts
+        if start.task_id in labels
+        for host_id, _ in start.hosts
+    }
+    return prospects.spares.found(started)
 
 
 def _slot_pass(

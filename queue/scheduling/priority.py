@@ -127,7 +127,7 @@ class Priority(Policy):
         if not snapshot.pool.shares:
             return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
         rules = PriorityRules(in_order_of_turns(snapshot.requests), snapshot.pool)
-        return GroupRules(rules, Groups(snapshot, rules, demand(rules.queue, prospects)))
+        return GroupRules(rules, Groups(snapshot, rules, demand(rules.queue, prospects), prospects.spares))
 
     def rules_without_slots(self, rules: Rules) -> Rules:
         return rules.inner if isinstance(rules, GroupRules) else rules

@@ -11,6 +11,7 @@ from scheduling import reasons
 from scheduling.fitting import Shape
 from scheduling.host import agreeable, apart_of, meeting
 from scheduling.reasons import Reason
+from scheduling.spares import RECOVERIES, Spares
 from scheduling.windows import NOWHERE, Closings
 from scheduling.world import HostView, Request, Snapshot
 
@@ -19,7 +20,11 @@ class Prospects:
     """Asked once for each shape; a shape costs no look at every host. `only`: names of hosts, the others left out."""
 
     def __init__(
-        self, snapshot: Snapshot, only: frozenset[str] = frozenset(), closings: Closings | None = None
+        self,
+        snapshot: Snapshot,
+        only: frozenset[str] = frozenset(),
+        closings: Closings | None = None,
+        spares: Spares | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._only = only
@@ -36,42 +41,85 @@ class Prospects:
         self._known: dict[tuple[object, ...], Reason | None] = {}
         #: what windows take
         self.closings = closings or Closings.of(snapshot)
+        self.spares = spares or Spares.of(snapshot, self.closings)
+        self._unions: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
+
+    @property
+    def closes(self) -> bool:
+        """Are there requests to which hosts are closed?"""
+        return self.closings is not None or self.spares is not None
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """Host id -> as whose share its free slots count now (`Spares.shares_of`); empty under maintenance."""
+        spares = dict.fromkeys(self.spares.ids, RECOVERIES) if self.spares else {}
+        return {**self.closings.owners, **spares} if self.closings else spares
 
     def closed(self, request: Request) -> frozenset[str]:
-        """Ids of the hosts that a window closes to this request now."""
-        return NOWHERE if self.closings is None else self.closings.closed(request)
+        """Ids of the hosts that a window, or being kept as spares, closes to this request now."""
+        by_windows = NOWHERE if self.closings is None else self.closings.closed(request)
+        kept = NOWHERE if self.spares is None else self.spares.closed(request)
+        if not (by_windows and kept):
+            return by_windows or kept
+        # one object for equal sets: the planner compares them often
+        return self._unions.setdefault((by_windows, kept), by_windows | kept)
 
     def closed_at(self, request: Request, at: float) -> frozenset[str]:
-        """The same at another time."""
+        """Ids of the hosts that a window closes to it at another time."""
         return NOWHERE if self.closings is None else self.closings.closed_at(request, at)
 
     def alike(self, request: Request) -> object:
-        """Equal for requests to which windows close the same hosts at all times."""
-        return None if self.closings is None else self.closings.alike(request)
+        """Equal for requests to which the same hosts are closed at all times."""
+        by_windows = None if self.closings is None else self.closings.alike(request)
+        return by_windows if self.spares is None else (by_windows, self.spares.may_use(request))
 
     def notes(self, request: Request) -> list[str]:
         """Which hosts it does without now, although they could take it."""
-        failed = reasons.failed_there(request.failed_hosts)
-        return failed if self.closings is None else [*failed, *self.closings.notes(request)]
+        notes = reasons.failed_there(request.failed_hosts)
+        if self.closings is not None:
+            notes = [*notes, *self.closings.notes(request)]
+        return [*notes, *self.note_of_spares(request)] if self.spares is not None else notes
+
+    def note_of_spares(self, request: Request) -> list[str]:
+        """Which hosts are kept from it."""
+        kept = self.spares is not None and self.spares.closed(request)
+        return [self.spares.note] if kept and self.spares else []
+
+    def notes_of_host(self, request: Request, host_id: str) -> list[str]:
+        """Why this host is closed to it now."""
+        notes = self.closings.notes(request, host_id) if self.closings else []
+        kept = self.spares is not None and host_id in self.spares.closed(request)
+        return [*notes, "kept as a spare"] if kept else notes
 
     def hopeless(self, request: Request) -> Reason | None:
         """Why a request of this shape cannot start although nothing else ran, now or ever; None if it could."""
         if request.only_hosts != self._only:
             return self.of(request).hopeless(request)
         closed = self.closed(request)
-        key = (request.slots, request.single_host, request.avoid_hosts, request.has_account, closed)
+        key = (
+            request.slots, request.single_host, request.avoid_hosts, request.has_account, request.recovers, closed,
+        )  # fmt: skip
         if key not in self._known:
-            self._known[key] = self._hopeless(request)
-            if closed and self.closings and self._known[key] is None:
-                elsewhere = replace(request, avoid_hosts=request.avoid_hosts | closed)
-                self._known[key] = self._hopeless(elsewhere) and self.closings.reason(request)
+            self._known[key] = self._hopeless(request) or self._closed_to(request, closed)
         return self._known[key]
+
+    def _closed_to(self, request: Request, closed: frozenset[str]) -> Reason | None:
+        """Why it cannot start on the hosts that are not closed to it; None if it could."""
+        if not closed or not self._hopeless_without(request, closed):
+            return None
+        if self.closings and self._hopeless_without(request, self.closings.closed(request)):
+            return self.closings.reason(request)
+        return self.spares.reason(request) if self.spares else None
+
+    def _hopeless_without(self, request: Request, hosts: frozenset[str]) -> Reason | None:
+        return self._hopeless(replace(request, avoid_hosts=request.avoid_hosts | hosts)) if hosts else None
 
     def _hopeless(self, request: Request) -> Reason | None:
         shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
         return (
             self.lacks_account(request)
             or self.never(shape, request.slots)
+            or self.never_beside_spares(request)
             or self.needs_hosts_that_are_off(shape, request.slots)
             or self.bad_pairs(shape)
         )
@@ -84,7 +132,8 @@ class Prospects:
         if only not in self._among:
             places = sorted(self._index[name] for name in only if name in self._index)
             hosts = tuple(self._snapshot.hosts[place] for place in places)
-            self._among[only] = Prospects(replace(self._snapshot, hosts=hosts), only, self.closings)
+            among = replace(self._snapshot, hosts=hosts)
+            self._among[only] = Prospects(among, only, self.closings, self.spares)
         return self._among[only]
 
     def _told(self, reason: Reason | None) -> Reason | None:
@@ -125,6 +174,13 @@ class Prospects:
         if self._only and not self._snapshot.hosts:
             return reasons.hosts_gone(sorted(self._only))
         return self._told(self._never(shape, asks))
+
+    def never_beside_spares(self, request: Request) -> Reason | None:
+        """Why the hosts that are not kept as spares are always too few for it, or None."""
+        if self.spares is None or self.spares.may_use(request) or self._unready:
+            return None
+        shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
+        return self._told(self.spares.never(request.slots, _fewest(self._sizes, shape)))
 
     def _never(self, shape: Shape, asks: int) -> Reason | None:
         pool = self._snapshot.pool.name
@@ -185,13 +241,13 @@ class Prospects:
 
 def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
     """The slot work that runs, and what waits and could start if it were alone; without what yields to all."""
-    closings, able = prospects.closings, dict[object, bool]()
+    closes, able = prospects.closes, dict[object, bool]()
     found = []
     for request in queue:
         if not request.slots or request.blocked is not None or request.yields:
             continue
         if request.running is None:
-            key = (_kind(request), closings and closings.alike(request))
+            key = (_kind(request), closes and prospects.alike(request))
             may = able.get(key)
             if may is None:
                 able[key] = may = not (prospects.hopeless(request) or prospects.too_long(request))
@@ -248,6 +304,21 @@ def _short_of(host: HostView) -> Iterator[str]:
         yield f"short of {reasons.slots(len(after))} (being cleaned up after {listed})"
     if out:
         yield f"short of {reasons.slots(out)} (disabled or draining)"
+
+
+def _fewest(sizes: Counter[int], shape: Shape) -> int:
+    """How many hosts of these sizes `shape` takes at least, where it fits at all."""
+    caps = sorted((cap for cap in sizes if cap), reverse=True)
+    if not caps or caps[0] >= shape.need:
+        return 1
+    for cap in caps:
+        if shape.need % cap == 0 and sizes[cap] >= shape.need // cap:
+            return shape.need // cap
+    left, hosts = shape.need, 0
+    for cap in caps:
+        count = min(sizes[cap], left // cap)
+        left, hosts = left - cap * count, hosts + count
+    return hosts
 
 
 def _could(sizes: Counter[int], shape: Shape) -> bool:

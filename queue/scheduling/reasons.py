@@ -45,6 +45,7 @@ class WaitCode(StrEnum):
     WINDOW = (
         "window"  # the hosts that would do are taken for maintenance, or for a group, before it could end
     )
+    SPARE = "spare"  # the hosts that would do are kept for what recovers from a fault
     BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
 
 
@@ -283,7 +284,7 @@ def coming_free(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> 
     return Reason(WaitCode.COMING_FREE, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
 
 
-def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
+def held(asks: int, parts: list[tuple[str, int, int]], by: list[str], notes: Collection[str] = ()) -> Reason:
     """`parts`: (host, free, held by others). `by`: labels of the runs that hold them and are not stopped."""
     free, busy = sum(p[1] for p in parts), sum(p[2] for p in parts)
     waits = f"({free} of {free + busy} free); waiting for {listed(by) or 'the work there'} to end"
@@ -292,7 +293,8 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     else:
         hosts = listed([p[0] for p in parts])
         text = f"needs {len(parts)} whole hosts ({asks} slots): {hosts} are reserved for it {waits}"
-    return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
+    data = {"asks": asks, "hosts": [list(p) for p in parts], "by": by}
+    return Reason(WaitCode.HELD, "; ".join([text, *notes]), data)
 
 
 def unreserved(asks: int, whole: int, at: float, waited: float, patience: float, now: float) -> Reason:
@@ -370,6 +372,31 @@ def weekly_window(what: str, starts: float, ends: float, has_limit: bool) -> Rea
     data = {"window": what, "starts": starts, "ends": ends}
     needs = "a shorter max_time" if has_limit else "a max_time"
     return Reason(WaitCode.WINDOW, f"needs {needs}: {what} takes its hosts every week", data)
+
+
+def spares_kept(names: Sequence[str]) -> str:
+    """`1 host is kept as a spare (gpu-4)`."""
+    if len(names) == 1:
+        return f"1 host is kept as a spare ({names[0]})"
+    return f"{len(names)} hosts are kept as spares ({listed(names)})"
+
+
+def spare(asks: int, names: Sequence[str]) -> Reason:
+    """`names`: the hosts that are kept; without them it could start now or once other work has ended."""
+    text = f"needs {slots(asks)}; {spares_kept(names)}"
+    return Reason(WaitCode.SPARE, text, {"asks": asks, "hosts": list(names)})
+
+
+def never_beside_spares(asks: int, whole: int, hosts: int, kept: int, pool: str) -> Reason:
+    """`whole`: hosts that it takes at once. `hosts`: how many the pool has, of which so many are `kept` as spares."""
+    text = (
+        f"needs {slots(asks)} on {whole} hosts; pool {pool} has {hosts} hosts and keeps {kept} of them as "
+        f"{'a spare' if kept == 1 else 'spares'}: ask for fewer slots, or an admin can keep fewer with "
+        f"`trainmaster pool edit {pool} --spare-hosts {hosts - whole}`"
+    )
+    return Reason(
+        WaitCode.NEVER_FITS, text, {"asks": asks, "whole_hosts": whole, "hosts": hosts, "kept": kept}
+    )
 
 
 def young(until: float, now: float) -> str:

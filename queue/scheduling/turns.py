@@ -9,8 +9,9 @@ from math import inf
 from scheduling import policies
 from scheduling.durations import Span
 from scheduling.policy import Key
+from scheduling.spares import Spares
 from scheduling.timeline import Ask, Limit, Parts
-from scheduling.windows import Closings
+from scheduling.windows import NOWHERE, Closings
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: the limit that all work shares which may not be stopped
@@ -65,7 +66,12 @@ class Play:
     """
 
     def __init__(
-        self, snapshot: Snapshot, plan: Plan, waiting: list[Request], closings: Closings | None
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        waiting: list[Request],
+        closings: Closings | None,
+        spares: Spares | None,
     ) -> None:
         self.waiting = waiting
         self.policy = policies.of(snapshot.pool.scheduler)
@@ -76,7 +82,7 @@ class Play:
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
-        self._closings = closings
+        self._closings, self._spares = closings, spares
         #: when windows are over
         self.opens = [one.window.ends for one in self._closings.taken] if self._closings else []
         self._cuts = self._closings.cuts(snapshot) if self._closings else {}
@@ -199,7 +205,7 @@ class Play:
             slots=max(1, request.slots),
             single_host=request.single_host,
             borrows=request.preemptible and self._stops_runs,
-            banned=self._banned(request.avoid_hosts),
+            banned=self._banned(self._avoided_by(request)),
             apart=self._apart,
             mixed=pool.allow_heterogeneous_fits,
             limit=limit,
@@ -233,6 +239,17 @@ class Play:
                 known[key] = tuple((last, until, self._slots_of(hosts)) for last, until, hosts in times)
             found.append(known[key])
         return found
+
+    def _avoided_by(self, request: Request) -> frozenset[str]:
+        """With the spares that it may not use."""
+        kept = self._spares.closed(request) if self._spares is not None else NOWHERE
+        return request.avoid_hosts | kept if kept else request.avoid_hosts
+
+    @property
+    def slots_for_all(self) -> int:
+        """Slots of the pool that ordinary work gets."""
+        kept = self._spares.ids if self._spares is not None and not self._aux else NOWHERE
+        return sum(self.caps) - self._slots_of(kept)
 
     def _slots_of(self, hosts: Iterable[str]) -> int:
         return sum(self.caps[self._hosts[host]] for host in hosts)

@@ -112,6 +112,8 @@ class PoolView:
     `window_ahead`: so many seconds before a window, work that can neither end nor save in time no longer starts.
     `patience`: seconds before its start from which hosts may be kept for a gang (`scheduling.patience`); None: always.
     `reserved`: tasks for which the last pass kept hosts; only pools with patience need it.
+    `spare_hosts`: so many hosts are kept for what recovers from a fault (`scheduling.spares`). `promised`: task ->
+    names of hosts that were being freed for it when the last pass was made; only pools with spares need it.
     """
 
     name: str = "default"
@@ -133,6 +135,8 @@ class PoolView:
     window_ahead: float = 86400.0
     patience: float | None = None
     reserved: frozenset[str] = frozenset()
+    spare_hosts: int = 0
+    promised: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""
@@ -179,7 +183,8 @@ class Request:
     seconds after which it has saved and is gone at the latest, once it was asked to. Only pools with windows need these
     two. `at_once`: (so many, of so many) elements of its array run at once, None for what is no element or has no such
     limit; `max_slots` has it in slots. `is_element`: its job is an array. `yields`: it gets only what
-    nobody else wants: nothing is stopped or reserved for it, and all other work may stop it.
+    nobody else wants: nothing is stopped or reserved for it, and all other work may stop it. `recovers`: its last
+    attempt has lost its host, or had to leave it for a fault, and it begins again.
     """
 
     task_id: str
@@ -211,6 +216,7 @@ class Request:
     at_once: tuple[int, int] | None = None
     is_element: bool = False
     yields: bool = False
+    recovers: bool = False
 
     def called_to(self, job_id: str | None) -> str:
         """How a sentence about a request of this job names it."""
@@ -255,11 +261,21 @@ class Release:
 
 
 @value
+class Spare:
+    """A host that is kept for recoveries: `free` of its slots now, the others once `runs` (labels) have ended."""
+
+    host_id: str
+    name: str
+    free: int
+    runs: tuple[str, ...] = ()
+
+
+@value
 class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 
     `order`: task ids as the queue shows them. `reservations`: task id -> ids of the hosts kept for it.
-    `shares`: job id -> slots, where jobs have shares.
+    `shares`: job id -> slots, where jobs have shares. `spares`: by name, in pools that keep some.
     """
 
     starts: tuple[Start, ...] = ()
@@ -268,3 +284,4 @@ class Plan:
     order: tuple[str, ...] = ()
     reservations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)
+    spares: tuple[Spare, ...] = ()

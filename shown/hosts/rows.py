@@ -16,8 +16,9 @@ from hosts.models import Host, Slot
 from jobs import held_slots
 from jobs.states import AllocationState
 from shown import words
-from shown.hosts import holders
+from shown.hosts import holders, spares
 from shown.hosts.holders import Hold, Holder, slots_in_words
+from shown.hosts.spares import SpareHost
 
 #: what a slot may be, in the order of the bar: (state, its word)
 STATES = {
@@ -69,6 +70,8 @@ class HostRow:
     host: Host
     all_slots: list[SlotRow]
     without_slots: list[Holder] = field(default_factory=list)
+    #: kept by its pool for work whose host fails
+    spare: SpareHost | None = None
 
     @property
     def state(self) -> str:
@@ -94,6 +97,11 @@ class HostRow:
     @property
     def word(self) -> words.Word:
         return words.host_state(self.state)
+
+    @property
+    def why(self) -> str:
+        """Why it gets no work, or not all work; empty if it gets any."""
+        return self.host.why_not_used or (self.spare.sentence if self.spare else "")
 
     @property
     def is_ready(self) -> bool:
@@ -137,8 +145,8 @@ class HostRow:
         said += [f"{where} {holder.words}" for where, holder in self.holdings]
         said += [each.text for each in self.slots if each.state == "cleaning"]
         said += [each.text for each in self.slots if each.state in ("outside", "off") and self.is_ready]
-        if not self.is_ready and self.host.why_not_used:
-            said.append(self.host.why_not_used)
+        if self.why and (self.spare or not self.is_ready):
+            said.append(self.why)
         return "; ".join(said)
 
 
@@ -153,10 +161,11 @@ def of(hosts: Iterable[Host], *, aux: bool = True) -> list[HostRow]:
     hosts = list(hosts)
     holds = holders.holds(hosts)
     without_slots = holders.without_slots(hosts) if aux else {}
+    kept = spares.of_hosts(hosts)
     found = []
     for host in hosts:
         slots = [_slot_row(slot, holds.get(slot.pk), host.state) for slot in host.slots.all()]
-        found.append(HostRow(host, slots, without_slots.get(host.pk, [])))
+        found.append(HostRow(host, slots, without_slots.get(host.pk, []), kept.get(str(host.pk))))
     return found
 
 

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from dispatch.passes import pool_pass
+from dispatch.passes import last_plan, pool_pass
 from dispatch.runs import intake, settle
 from dispatch.watching import host_signs
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import TrialState
-from hosts.models import Host, HostSign, Slot
+from hosts import pool_edits
+from hosts.models import Host, HostSign, ResourcePool, Slot
 from jobs import quarantine, transitions
-from jobs.models import Allocation, Member
-from jobs.states import Reason, TaskState
+from jobs.models import Allocation, Member, Task
+from jobs.states import AllocationState, Reason, StopKind, TaskState
 from logs import why_stopped
+from shown.hosts import rows, spares
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +73,40 @@ def test_a_failure_after_a_fault_of_its_gpu_counts_no_restart() -> None:
         "Stopped because of a fault of its host or GPU: gpu1: The GPU has fallen off the bus"
     )
     assert (trial.restarts, trial.task.state) == (0, TaskState.WAITING)
+
+
+def test_it_begins_again_on_the_spare_ahead_of_what_waits_and_the_pages_say_which_that_is() -> None:
+    hosts = [gpu_host(f"gpu{number}") for number in range(3)]
+    pool_edits.edit("default", {"spare_hosts": 1}, actor="user:ada")
+    first, second = running(slots=2, max_restarts=0), submit_experiment(slots=1)
+    pool_pass.run(first.job.pool_id)
+    pool = ResourcePool.objects.get()
+    [spare] = spares.of_pool(pool).values()
+    assert (spare.host, spare.is_free, spare.free) == ("gpu0", True, 1)
+    assert spares.in_words(pool) == "1 of 1 spare host free: gpu0."
+    row = next(row for row in rows.of(rows.present()) if row.host.name == "gpu0")
+    assert row.why == "Kept as a spare: only work whose host failed, and burn-ins, run here."
+    why = last_plan.of(pool).waits[trial_of(second).task_id]["sentence"]
+    assert why == "no slot is free; 1 host is kept as a spare (gpu0)"
+    [failing, _] = members_of(first)
+    host_signs.take_in(failing.host_id, told(failing.host, LOST.format(0)))
+    for member in members_of(first):
+        fails(member)
+    Task.objects.update(not_before=None)
+    assert Task.objects.get(recovers=True).pk == trial_of(first).task_id
+    start(first)
+    held = {member.host.name for member in members_of(first)}
+    assert held == {host.name for host in hosts} - {failing.host.name}
+    pool_pass.run(pool.pk)
+    pool.refresh_from_db()
+    label = f"exp {first.pk}"
+    assert spares.in_words(pool).startswith("0 of 1 spare host free. gpu")
+    assert spares.in_words(pool).endswith(f" becomes a spare once {label} has ended.")
+    [attempt] = Allocation.objects.exclude(state=AllocationState.TERMINATED)
+    transitions.request_stop(attempt.pk, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="user:ada")
+    for member in members_of(first):
+        fails(member, 0)
+    assert not Task.objects.filter(recovers=True).exists(), "it has run since"
 
 
 def test_a_gpu_that_nvml_has_lost_costs_no_restart_either() -> None:

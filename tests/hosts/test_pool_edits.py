@@ -2,6 +2,7 @@
 
 import pytest
 
+from accounts import user_groups
 from accounts.refusals import FieldRefusals, Refusal
 from events.models import Event
 from hosts import pool_edits, registry
@@ -10,6 +11,7 @@ from hosts.pools import default_pool, default_pool_for
 from jobs.models import Job
 from jobs.states import JobState
 from tests.rig.rows import make_gang
+from tests.rig.world import make_host
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +55,8 @@ def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> Non
         ("hang_do", "kill", "allowed: tell or restart or restart_elsewhere"),
         ("burn_in", "daily", "allowed: never or before_joining or weekly"),
         ("burn_in_do", "remove", "allowed: tell or quarantine"),
+        ("spare_hosts", -1, "a whole number of 0 or more"),
+        ("spare_hosts", 1, "Found 1; allowed: at most 0. The pool has no hosts with slots"),
         ("network_interface", "eth0; rm", "the name of one network interface"),
         ("colour", "blue", "Unknown pool field colour"),
     ],
@@ -79,6 +83,35 @@ def test_fields_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(Refusal, match="is above the limit for editors, 50"):
         make(priority_floor={"editor": 50})
     make(priority_floor={"editor": 50}, default_priority=60)
+
+
+def test_a_host_at_least_is_left_beside_the_spares_and_their_slots_are_guaranteed_to_nobody() -> None:
+    pool = make()
+    for number, slots in enumerate((8, 8, 4, 0)):
+        make_host(f"gpu{number}", slots, pool=pool)
+    with pytest.raises(FieldRefusals) as caught:
+        pool_edits.edit("a100", {"spare_hosts": 3}, actor="user:ada")
+    assert caught.value.errors == {
+        "spare_hosts": "Found 3; allowed: at most 2. The pool has 3 hosts with slots, and at least one must be left "
+        "for all work. Add hosts first, or keep fewer."
+    }
+    assert pool_edits.edit("a100", {"spare_hosts": 1}, actor="user:ada") == ["spare_hosts"]
+    user_groups.create("vision", actor="user:ada")
+    shares = {"vision": {"guarantee": 13}}
+    for wish in ({"group_shares": shares}, {"group_shares": shares, "spare_hosts": 1}):
+        with pytest.raises(
+            Refusal, match="guaranteed 13 slots; the pool has 12 beside the 8 of its spare hosts"
+        ):
+            pool_edits.edit("a100", wish, actor="user:ada")
+    pool_edits.edit("a100", {"group_shares": {"vision": {"guarantee": 12}}}, actor="user:ada")
+    with pytest.raises(FieldRefusals) as caught:
+        pool_edits.edit("a100", {"spare_hosts": 2}, actor="user:ada")
+    assert "Add hosts first, keep fewer spares, or guarantee less." in caught.value.errors["spare_hosts"]
+
+
+def test_a_slurm_pool_keeps_no_spares() -> None:
+    with pytest.raises(Refusal, match="The hosts of a Slurm pool are nodes that Slurm gives away"):
+        make(slurm={"login": "login1"}, spare_hosts=1)
 
 
 def test_an_edit_changes_what_is_given_and_is_noted_once() -> None:

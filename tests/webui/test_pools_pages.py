@@ -97,7 +97,7 @@ def test_many_hosts_come_as_cells_and_a_list_stays_at_hand(db: None) -> None:
 def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     client = logged_in()
     form = {"name": "a100", "scheduler": "fair_share", "fitting": "worst", "default_priority": "30",
-            "aux_per_host": "5", "usage_half_life_seconds": "0", "hang_do": "tell",
+            "aux_per_host": "5", "usage_half_life_seconds": "0", "spare_hosts": "0", "hang_do": "tell",
             "burn_in": "never", "burn_in_do": "tell", "priority_floor.editor": "10",
             "strict": "on"}  # fmt: skip
     assert client.post("/pools/+new", form).status_code == 302
@@ -146,7 +146,7 @@ def test_a_wrong_field_is_told_beside_it_and_what_was_typed_stays(db: None) -> N
     client = logged_in()
     answer = client.post("/pools/+new", {"name": "a b", "scheduler": "priority", "fitting": "best",
                                          "default_priority": "1.5", "aux_per_host": "100",
-                                         "usage_half_life_seconds": "0", "hang_do": "tell",
+                                         "usage_half_life_seconds": "0", "spare_hosts": "0", "hang_do": "tell",
                                          "burn_in": "never", "burn_in_do": "tell"})  # fmt: skip
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 400
@@ -242,6 +242,7 @@ def test_a_slurm_pool_is_created_by_the_form_and_shows_its_cluster() -> None:
         "default_priority": "42",
         "aux_per_host": "9",
         "hang_do": "tell",
+        "spare_hosts": "0",
         "burn_in": "never",
         "burn_in_do": "tell",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,36 @@ with det.core.init(distributed=distributed) as context:
         if context.preempt.should_preempt():
             break
 """
+#: Each rank says when it begins, and leaves once it is asked to.
+LEAVES = """
+import os, sys, time
+
+print("began", os.environ["DET_ALLOCATION_ID"], time.time(), flush=True)
+import determined as det
+
+rank, size, local, local_size, here, hosts = map(int, sys.argv[1:])
+distributed = det.core.DistributedContext(
+    rank=rank, size=size, local_rank=local, local_size=local_size, cross_rank=here, cross_size=hosts,
+    chief_ip=det.get_cluster_info().chief_address)
+with det.core.init(distributed=distributed) as context:
+    while not context.preempt.should_preempt():
+        time.sleep(0.05)
+"""
+#: A line of the kernel's log after which the host is taken out of use, given to the server as if the host had sent it.
+FAULT = """
+import os, time
+from dispatch.watching import host_signs
+from hosts.models import Host
+
+host = Host.objects.get(name=os.environ["FAULTY"])
+until = host.kernel_log.get("until", 0) + 1
+line = "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3"
+kernel = {"boot": host.boot_id, "source": "kmsg", "until": until, "lines": [[until, line]]}
+print("told", time.time())
+host_signs.take_in(host.pk, {"kernel": kernel})
+"""
+RECOVERED_WITHIN_SECONDS = 30
+RANKS = 6  # on three of the four hosts
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +308,52 @@ def test_results_of_batch_inference_outlive_their_experiment(stack: Stack, tmp_p
     folders = [Path(client.get_checkpoint(uuid).download(str(tmp_path / uuid))) for uuid in results]
     stored = sorted(json.loads((folder / "results.json").read_text()) for folder in folders)
     assert stored == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+
+def spares(stack: Stack, kept: int | None = None) -> list[Json]:
+    """The hosts that the pool keeps as spares, once it has been told how many."""
+    if kept is not None:
+        stack.server.request(
+            "PATCH", "/api/v1/resource-pools/default", {"spareHosts": kept}, token=stack.token
+        )
+    return list(stack.get("/api/v1/resource-pools/default")["resourcePool"]["spares"])
+
+
+def begun(stack: Stack, trial: int) -> dict[str, float]:
+    """Attempt -> when the last of its ranks ran its first instruction."""
+    lines = re.findall(r"began (\S+) ([0-9.]+)", said(stack, trial))
+    return {attempt: max(float(at) for one, at in lines if one == attempt) for attempt, _ in lines}
+
+
+def hosts_of(stack: Stack) -> set[str]:
+    """The hosts with slots that are held."""
+    found = stack.get("/api/v1/hosts")["hosts"]
+    return {host["name"] for host in found if any(slot["heldBy"] for slot in host["slots"])}
+
+
+def test_a_gang_whose_host_fails_begins_again_on_the_spare_within_half_a_minute(stack: Stack) -> None:
+    spares(stack, 1)
+    experiment = stack.submit({"launch.py": LAUNCHER, "worker.py": LEAVES}, config(RANKS))
+    trial = trials(stack, experiment)[0]["id"]
+    stack.wait(lambda: said(stack, trial).count("began") == RANKS, LIMIT_SECONDS, "its first attempt")
+    [spare] = [one["host"] for one in spares(stack)]
+    [first], before = begun(stack, trial), hosts_of(stack)
+    assert spare not in before
+    faulty = min(before)
+    command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", FAULT]
+    environment = {**stack.server.environment, "FAULTY": faulty}
+    told = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+    stack.wait(lambda: said(stack, trial).count("began") == 2 * RANKS, LIMIT_SECONDS, "its second attempt")
+    [at] = [at for attempt, at in begun(stack, trial).items() if attempt != first]
+    seconds = at - float(told.split()[1])
+    print(f"the last rank ran its first instruction {seconds:.1f} s after the verdict")
+    assert hosts_of(stack) == {spare, *before} - {faulty}
+    assert trials(stack, experiment)[0]["restarts"] == 0
+    assert seconds <= RECOVERED_WITHIN_SECONDS
+    assert all(one["runs"] for one in spares(stack)), "none is free until one of them has ended"
+    stack.post(f"/api/v1/experiments/{experiment}/kill")
+    stack.wait_end(experiment, LIMIT_SECONDS)
+    stack.post(f"/api/v1/hosts/{faulty}/release", {})
+    spares(stack, 0)

@@ -39,6 +39,10 @@ _NUMBERS = {
         "patienceSeconds",
         "reserve hosts for a gang only if it should start within N seconds plus the time since its submission; or none",
     ),
+    "spare-hosts": (
+        "spareHosts",
+        "keep N hosts on which only work whose own host failed, and burn-ins, run; 0: none",
+    ),
     "usage-half-life": (
         "usageHalfLifeSeconds",
         "seconds after which what a group has held counts half in its turn for what is left over; 0: not at all",
@@ -264,10 +268,16 @@ _DETAILS = [
         if field != "scheduler"
     ),
     *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
+    Column("Spares", lambda row: ", ".join(map(_spare, row.get("spares") or []))),
     Column("Open to", lambda row: pool_access.written(row.get(_OPEN_TO[0]) or {}) or "everyone"),
     Column("Groups", lambda row: " ".join(group_shares.written(row.get(_GROUPS[0]) or {}))),
     Column("Slurm", lambda row: slurm_settings.written(row.get("slurm") or {}) or "no"),
 ]
+
+
+def _spare(spare: Json) -> str:
+    runs = ", ".join(spare["runs"])
+    return f"{spare['host']} (once {runs} ended)" if runs else str(spare["host"])
 
 
 def _path(name: str) -> str:

@@ -95,6 +95,9 @@ class HostRecord(Answer):
     state_reason: str
     health: Annotated[str, Field(description="ok, not known, quarantined, or how many slots are")]
     pool: str
+    spare: Annotated[
+        bool, Field(description="kept by its pool for work whose host fails; `stateReason` says more")
+    ]
     transport: Annotated[
         Literal["ssh", "local", "login", "slurm"],
         Field(description="login: the login node of a Slurm pool; slurm: a node that Slurm lists"),
@@ -136,7 +139,8 @@ def encode_host(row: HostRow) -> HostRecord:
     return HostRecord.of(
         host,
         id=str(host.pk),
-        state_reason=host.why_not_used or host.contact_error,
+        state_reason=row.why or host.contact_error,
+        spare=row.spare is not None,
         health=health.of(host, signs=0).word,
         pool=host.pool.name,
         user=host.login_user,

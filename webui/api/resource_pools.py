@@ -20,6 +20,7 @@ from hosts.pools import default_pool
 from hosts.registry import NewHost
 from shown import pools
 from shown.clusters import Cluster
+from shown.hosts import spares
 from shown.pools import PoolRow
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination, Time
@@ -87,6 +88,14 @@ class ClusterRecord(Answer):
     ]
 
 
+class SpareRecord(Answer):
+    """A host that is kept. `runs`: what must end there first; until then `free` slots are for work whose host fails."""
+
+    host: str
+    free: int
+    runs: list[str]
+
+
 class PoolRecord(Answer):
     """Determined's pool record, extended by the rules that PATCH accepts. Cloud and container fields are empty."""
 
@@ -133,6 +142,10 @@ class PoolRecord(Answer):
         int | None,
         Field(description="so long before its start hosts are reserved for a gang; null: from its turn on"),
     ]
+    spare_hosts: Annotated[
+        int, Field(description="how many hosts are kept for attempts whose own host fails")
+    ]
+    spares: Annotated[list[SpareRecord], Field(description="the hosts that the last pass kept")]
     open_to: Annotated[
         dict[str, list[str | int]],
         Field(description="names of `groups` and numbers of `workspaces` that may use it; empty: everyone"),
@@ -232,6 +245,7 @@ def encode_pool(row: PoolRow) -> PoolRecord:
         scheduler_fitting_policy=f"FITTING_POLICY_{pool.fitting.upper()}",
         details=SchedulerDetails(priority_scheduler=priorities),
         cluster_name=settings.CLUSTER_NAME,
+        spares=[SpareRecord.of(each) for each in spares.of_pool(pool).values()],
         slurm_cluster=encode_cluster(row.cluster) if row.cluster else None,
         stats=QueueCounts(queued_count=row.queued, scheduled_count=row.scheduled),
     )

@@ -36,7 +36,8 @@ _Rows = Callable[[str], list[_Row]]
 
 _POOLS = """
 SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, kept.took_ms / 1000,
-  (SELECT count(*) FROM hosts_poolchange change WHERE change.pool_id = pool.id)
+  (SELECT count(*) FROM hosts_poolchange change WHERE change.pool_id = pool.id),
+  pool.spare_hosts
 FROM hosts_resourcepool pool LEFT JOIN hosts_poolplan kept ON kept.pool_id = pool.id
 WHERE NOT pool.removed ORDER BY pool.name
 """
@@ -97,6 +98,7 @@ class PoolFigures:
     used_slots: int
     quarantined_slots: int  # out of use because of a fault
     burn_in_findings: int  # hosts whose last burn-in found something
+    spare_hosts: int  # that the pool keeps for work whose host fails
     runs: int  # gang members that run
     newest_heartbeat: float | None
     oldest_heartbeat: float | None
@@ -161,7 +163,7 @@ def _pools(rows: _Rows, with_runs: bool = True) -> list[PoolFigures]:
 def _pool(
     row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _Row], burn_in_findings: int
 ) -> PoolFigures:
-    name, passed_at, pass_seconds, changes = row
+    name, passed_at, pass_seconds, changes, spare_hosts = row
     of_tasks = {state: (count, slots) for pool, state, count, slots in tasks if pool == name}
     of_hosts: dict[str, list[int]] = {}
     for pool, admission, contact, enabled, draining, *numbers in hosts:
@@ -182,6 +184,7 @@ def _pool(
         used_slots=int(sum(numbers[3] for numbers in of_hosts.values())),
         quarantined_slots=int(sum(numbers[4] for numbers in of_hosts.values())),
         burn_in_findings=burn_in_findings,
+        spare_hosts=spare_hosts,
         runs=running,
         newest_heartbeat=newest,
         oldest_heartbeat=oldest,

@@ -97,6 +97,16 @@ def reserved(pool_id: int) -> frozenset[str]:
     return frozenset(task for task, wait in waits.items() if wait["code"] == WaitCode.HELD)
 
 
+def promised(pool_id: int) -> dict[str, list[str]]:
+    """Task -> names of the hosts where the last pass was having slots freed for it."""
+    waits = read(pool_id).document.get("waits") or {}
+    return {
+        task: [host for host, *_ in wait["data"]["hosts"]]
+        for task, wait in waits.items()
+        if wait["code"] == WaitCode.COMING_FREE
+    }
+
+
 def write(
     pool_id: int, waits: Mapping[str, Reason], parts: Document, took_ms: float, at: datetime
 ) -> tuple[Kept, bool]:

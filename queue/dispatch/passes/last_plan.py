@@ -69,6 +69,8 @@ class Plan:
     deadlines: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: task id -> what the hosts reserved for it have cost (`scheduling.idle_slots`)
     reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: id of each host that is kept as a spare -> its "name", its "free" slots, and labels of the "runs" still there
+    spares: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def never(self) -> list[str]:
@@ -127,6 +129,7 @@ def of(pool: ResourcePool) -> Plan:
         ends=document.get("ends") or {},
         deadlines=deadlines,
         reservations=reserved,
+        spares=document.get("spares") or {},
     )
     _latest[pool.pk] = plan
     return plan.without_old_words(timezone.now())
@@ -175,6 +178,9 @@ def _parts(snapshot: world.Snapshot, plan: world.Plan) -> kept_plan.Document:
         "order": order,
         "running": sorted(_running(snapshot, plan)),
         "shares": dict(plan.shares),
+        "spares": {
+            one.host_id: {"name": one.name, "free": one.free, "runs": list(one.runs)} for one in plan.spares
+        },
         "ends": {
             request.task_id: _minutes(request.running.ends)
             for request in snapshot.requests

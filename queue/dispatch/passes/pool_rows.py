@@ -39,7 +39,7 @@ _WAITS_AGAIN = ", ".join(
 )  # fmt: skip
 
 #: columns of a task and its job; in the row of an attempt its own follow
-OF_TASK = 26
+OF_TASK = 27
 #: what is compared by blocks: waiting tasks with their jobs, attempts with theirs, slots, what is held, and hosts
 TABLES = ("wait", "run", "slot", "hold", "host")
 #: blocks of a table; a row is in that which the hash of its key says
@@ -94,7 +94,7 @@ _SERVER = "concat_ws(' ', {}, {})".format(
 
 _TASK = """t.id, t.job_id, t.slots, extract(epoch FROM t.created_at), t.single_host, nullif(t.avoid_hosts, '[]'),
       t.max_time_seconds, t.run_count, t.blocked_by, extract(epoch FROM t.not_before), nullif(t.failed_starts, '[]'),
-      nullif(t.only_hosts, '[]')"""
+      nullif(t.only_hosts, '[]'), t.recovers"""
 _JOB = """j.kind, j.entity_id, j.priority, j.position, extract(epoch FROM j.moved_at), j.weight, j.max_slots,
       j.preemptible, j.owner_id, j.name, j.elements, j.at_once, extract(epoch FROM j.deadline_at), j.usual_position"""
 
@@ -197,7 +197,7 @@ class PoolRows:
     """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
 
     tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
-    failed_starts, only_hosts; then of their jobs kind, entity, priority, position, moved, weight, max_slots,
+    failed_starts, only_hosts, recovers; then of their jobs kind, entity, priority, position, moved, weight, max_slots,
     preemptible, owner, name, elements of an array, how many of them run at once, deadline, position before its deadline
     moved it ahead. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
     last_saved, progress, whether its task waits again once it has stopped. slots: host, id, index, enabled, draining,

@@ -44,7 +44,7 @@ from scheduling.world import (
 _NOWHERE: frozenset[str] = frozenset()
 _UNKNOWN: tuple[Span | None, tuple[float, ...]] = (None, ())
 #: columns of a task's row
-_JOB, _RUN_COUNT, _BLOCKED_BY, _NOT_BEFORE, _OF_JOB = 1, 7, 8, 9, 12
+_JOB, _RUN_COUNT, _BLOCKED_BY, _NOT_BEFORE, _OF_JOB = 1, 7, 8, 9, 13
 #: of an attempt's
 _PROGRESS = 9
 _member = itemgetter(3)
@@ -111,6 +111,8 @@ def _pool(
         window_ahead=settings.WINDOW_AHEAD_SECONDS,
         patience=pool.patience_seconds,
         reserved=frozenset() if pool.patience_seconds is None else kept_plan.reserved(pool.pk),
+        spare_hosts=pool.spare_hosts,
+        promised=kept_plan.promised(pool.pk) if pool.spare_hosts else {},
     )
 
 
@@ -218,7 +220,7 @@ class _Requests:
     def _request(self, task: Row) -> Request:
         (
             task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
-            only,
+            only, recovers,
         ) = task[:_OF_JOB]  # fmt: skip
         (
             kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name, elements,
@@ -265,6 +267,7 @@ class _Requests:
             at_once=(at_once, elements) if at_once else None,
             is_element=elements is not None,
             yields=preemptible and kind == Job.Kind.COMMAND,  # a burn-in: no other command may be stopped
+            recovers=recovers and kind != Job.Kind.COMMAND,
         )
 
     def _waits(self, task_id: str, job_id: str) -> Sequence[reasons.Awaited]:

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from accounts import tokens
 from accounts.models import LoginToken, Scope, User
 from dispatch.passes import pool_pass
+from hosts import pool_edits
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Member
 from jobs.states import MemberState
@@ -67,6 +68,8 @@ def pool() -> ResourcePool:
 
 
 def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: ResourcePool) -> None:
+    pool_edits.edit("research", {"spare_hosts": 1}, actor="user:ada")
+    pool_pass.run(pool.pk)
     Host.objects.filter(name="research-1").update(contact=Host.Contact.SILENT)
     Slot.objects.filter(host__name="research-0", index=0).update(quarantine={"sentence": "It burns."})
     before = time.time()
@@ -82,6 +85,8 @@ def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: Reso
     assert at(read, "trainmaster_hosts_burn_in_findings", pool="research") == 0
     assert at(read, "trainmaster_hosts", pool="research", state="ready") == 1
     assert at(read, "trainmaster_hosts", pool="research", state="silent") == 1
+    spares = [at(read, f"trainmaster_spare_hosts{which}", pool="research") for which in ("", "_free")]
+    assert spares == [1, 0], "a run must end first on the one that is kept"
     assert 0 < at(read, "trainmaster_pass_duration_seconds", pool="research") < 60
     assert before - 60 < at(read, "trainmaster_pass_timestamp_seconds", pool="research") <= before + 1
 

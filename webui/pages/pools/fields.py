@@ -220,6 +220,11 @@ class PoolForm(Form):
         none="hosts are reserved from its turn on",
         is_seconds=True,
     )
+    spare_hosts = Number(
+        "Spare hosts",
+        "How many hosts are kept free: only work whose own host failed, and burn-ins, run there. 0: none.",
+        none="0",
+    )
     open_to = OpenTo(
         "Who may use it",
         "Groups, with the teams in them, and workspaces by number: group:vision workspace:3.",
@@ -321,7 +326,7 @@ class PoolForm(Form):
         ),
         "Hangs": ("hang_after_seconds", "hang_do"),
         "Burn-in": ("burn_in", "burn_in_do"),
-        "Hosts": ("slurm", "network_interface", "shared_account", "allow_login_account"),
+        "Hosts": ("slurm", "spare_hosts", "network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
     }  # fmt: skip
 

@@ -21,6 +21,7 @@ from metrics import cluster_charts
 from metrics.cluster_charts import Start
 from shown import audit, forecasts, pair_matrix, pool_windows, pools, reservations
 from shown.audit import AuditFilters
+from shown.hosts import spares
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import page as hosts_page
 from webui.pages.pools.fields import NewPoolForm, PoolForm
@@ -81,7 +82,7 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
     }
     if tab == "overview":
         context |= {"groups": group_rows.of_pool(pool), "windows": pool_windows.of_pool(pool, timezone.now())}
-        context["reservations"] = reservations.of_pool(pool)
+        context |= {"reservations": reservations.of_pool(pool), "spares": spares.in_words(pool)}
     elif tab == "pairs":
         context |= pair_matrix.of(pool)
     elif tab == "stats":
