@@ -51,7 +51,14 @@ def clean(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     for key, order in others.items():
         try:
             entry = account(str(order["account"]))
-            answers.update(by_sudo(entry, "clean", {"runs": {key: order}}, workdir)["runs"])
+            said = by_sudo(entry, "clean", {"runs": {key: order}}, workdir).get("runs")
+            found = (
+                said.get(key) if isinstance(said, dict) else None
+            )  # it is believed in what concerns its run alone
+            answers[key] = found or {
+                "error": "account",
+                "message": f"{entry.pw_name!r} did not say what is left.",
+            }
         except VerbError as error:
             answers[key] = {"error": error.code, "message": str(error)}
     return {"boot_id": boot_id(), "runs": answers}
