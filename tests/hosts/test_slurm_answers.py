@@ -262,8 +262,8 @@ def test_arguments_that_sbatch_does_not_get(words: Any, sentence: str) -> None:
 
 def test_how_jobs_ended() -> None:
     text = (
-        "12|7.a.1|CANCELLED by 1000|0:15\n13|8.b.2|OUT_OF_MEMORY|0:125\n14|9.c.1|FAILED|7:0\n"
-        "15|9.d.1|NODE_FAIL|1:0\nbroken\n16|a|b|FAILED|0:0\n"
+        "12|7.a.1|ml|CANCELLED by 1000|0:15\n13|8.b.2|ml|OUT_OF_MEMORY|0:125\n14|9.c.1|ml|FAILED|7:0\n"
+        "15|9.d.1|ml|NODE_FAIL|1:0\nbroken\n16|a|b|ml|FAILED|0:0\n"
     )
     found = [(one.id, one.name, ends.end_of(one.state), one.exit_code) for one in sacct.ended(text)]
     assert [(id_, name, end.reason, code) for id_, name, end, code in found] == [
