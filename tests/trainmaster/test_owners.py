@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import time
 from typing import Any
 
@@ -53,15 +54,21 @@ def test_an_account_that_stops_what_runs_under_it_delays_nobody(
     def sleeps(request: dict[str, Any], _: Workdir) -> dict[str, Any]:
         if "2.b.1.0" in request["runs"]:
             time.sleep(60)
-        return {"runs": {key: {"state": "running"} for key in request["runs"]}}
+        return {"runs": {key: {"state": "running", "more": "x" * 300_000} for key in request["runs"]}}
 
+    for first, second in (("1.a.1.0", "2.b.1.0"), ("2.b.1.0", "1.a.1.0")):  # whoever is asked first
+        begun = time.monotonic()
+        found = accounts.for_each_owner("status", sleeps, {first: {}, second: {}}, {}, workdir)
+        assert time.monotonic() - begun < 30
+        assert found["1.a.1.0"]["state"] == "running", "more than a pipe holds"
+        assert "without an answer in time" in found["2.b.1.0"]["message"]
+
+
+def test_what_has_answered_is_waited_for_no_more(workdir: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", lambda _: os.kill(os.getpid(), signal.SIGSTOP))  # as its account may do
     begun = time.monotonic()
-    found = asked(sleeps, workdir)
+    assert accounts.in_account(accounts.account(ONE), lambda: {"uid": os.getuid()}) == {"uid": 1}
     assert time.monotonic() - begun < 30
-    assert (
-        found["1.a.1.0"] == {"state": "running"}
-        and "without an answer in time" in found["2.b.1.0"]["message"]
-    )
 
 
 def test_a_folder_in_the_place_of_a_run_is_not_the_run(workdir: Workdir) -> None:

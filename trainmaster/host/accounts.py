@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainmaster import bounded_json
+from trainmaster.host import pipes
 from trainmaster.host.errors import VerbError, of_system
 from trainmaster.paths import Workdir
 from trainmaster.protocol import UnixIds
@@ -32,8 +33,6 @@ _LONG_SECONDS = {"launch": 80.0, "discard": 110.0}
 #: within which all who own runs have to answer, also less than that
 _OWNERS_SECONDS = 25.0
 _SHORT_SECONDS = {"stack": 16.0}
-#: of an answer that came from under another account
-_ANSWER_BYTES_MOST = 64 * 1024 * 1024
 
 Handler = Callable[[Dict[str, Any], Workdir], Dict[str, Any]]
 
@@ -111,29 +110,27 @@ def _begin(work: Callable[[], Dict[str, Any]]) -> _Child:
     return _Child(child, reader)
 
 
-def _heard(child: _Child, until: Optional[float] = None) -> Dict[str, Any]:
-    """The answer of the child, or its VerbError. `until`: on the monotonic clock, when it has to be there."""
-    said, whole = bytearray(), False
-    poll = select.poll()
-    poll.register(child.pipe, select.POLLIN)
-    while len(said) < _ANSWER_BYTES_MOST:
-        left = None if until is None else max(0.0, until - time.monotonic())
-        if not poll.poll(None if left is None else left * 1000):
-            break
-        piece = os.read(child.pipe, 1024 * 1024)
-        whole = not piece
-        if whole:
-            break
-        said += piece
-    os.close(child.pipe)
-    if not whole:
+def _heard(
+    children: Sequence[_Child], until: Optional[float] = None
+) -> List[Union[Dict[str, Any], VerbError]]:
+    """What each child answers, or its VerbError. `until`: on the monotonic clock, when they have to have answered."""
+    said = pipes.read([child.pipe for child in children], until)
+    heard: List[Union[Dict[str, Any], VerbError]] = []
+    for child in children:
+        text, whole = said[child.pipe]
+        os.close(child.pipe)
+        # also one that has said all: the account may have stopped it since
         os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)
-    try:
-        return _answer(bounded_json.loads(bytes(said)))
-    except ValueError:
-        late = "" if whole else " in time"
-        raise VerbError("account", f"The work under another account ended without an answer{late}.") from None
+        os.waitpid(child.pid, 0)
+        try:
+            heard.append(_answer(bounded_json.loads(text)))
+        except ValueError:
+            late = "" if whole else " in time"
+            sentence = f"The work under another account ended without an answer{late}."
+            heard.append(VerbError("account", sentence))
+        except VerbError as error:
+            heard.append(error)
+    return heard
 
 
 def in_account(
@@ -141,7 +138,10 @@ def in_account(
 ) -> Dict[str, Any]:
     """Run `work` in a child that has become `entry` (for root) and return its answer, or raise its VerbError."""
     child = _begin(lambda: _as(entry, work))
-    return _heard(child, None if seconds is None else time.monotonic() + seconds)
+    [answer] = _heard([child], None if seconds is None else time.monotonic() + seconds)
+    if isinstance(answer, VerbError):
+        raise answer
+    return answer
 
 
 def _as(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
@@ -199,17 +199,10 @@ def by_sudo(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert child.stdin is not None
-    try:
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        if more is not None:
-            shutil.copyfileobj(more, child.stdin, 1024 * 1024)
-    except BrokenPipeError:  # it has said no already
-        pass
     seconds = _LONG_SECONDS.get(verb, _SUDO_SECONDS) if seconds is None else seconds
     try:
-        output, errors = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
+        output, errors = pipes.talk(child, json.dumps(request).encode() + b"\n", more, seconds)
+    except (TimeoutError, subprocess.TimeoutExpired):
         sentence = f"The verb {verb} under the account {entry.pw_name!r} took longer than {seconds:g} s."
         raise VerbError("broke", sentence) from None
     lines = output.decode("utf-8", "replace").splitlines()
@@ -252,7 +245,7 @@ def for_each_owner(
     All accounts are asked side by side, and believed in what concerns their own runs alone.
     """
     owners, answers = _owners(runs, workdir, accounts or {})
-    asked: List[Tuple[_Child, List[str]]] = []
+    asked: List[Asked] = []
     own: List[str] = []
     until = time.monotonic() + _SHORT_SECONDS.get(verb, _OWNERS_SECONDS)
     for owner, keys in owners.items():
@@ -260,24 +253,43 @@ def for_each_owner(
             own += keys
             continue
         request = {"runs": {key: runs[key] for key in keys}, **extra}
-        try:
-            asked.append((_begin(_elsewhere(owner, verb, handler, request, workdir)), keys))
-        except VerbError as error:
-            answers.update(_failed(keys, error))
+        asked.append(Asked(_begin(partial(_elsewhere, owner, verb, handler, request, workdir)), keys))
     if own:
         try:
             answers.update(handler({"runs": {key: runs[key] for key in own}, **extra}, workdir)["runs"])
         except VerbError as error:
             answers.update(_failed(own, error))
-    for child, keys in asked:
-        try:
-            found = _heard(child, until).get("runs")
-            said = found if isinstance(found, dict) else {}
-            missing = VerbError("account", "The account of this run did not say how it is.")
-            answers.update(_failed([key for key in keys if not isinstance(said.get(key), dict)], missing))
-            answers.update({key: said[key] for key in keys if isinstance(said.get(key), dict)})
-        except VerbError as error:
-            answers.update(_failed(keys, error))
+    answers.update(answers_of(asked, until))
+    return answers
+
+
+class Asked(NamedTuple):
+    """An account that is asked of some of its runs."""
+
+    child: _Child
+    keys: List[str]
+
+
+def ask_by_sudo(user: str, verb: str, runs: Dict[str, Any], workdir: Workdir) -> Asked:
+    """Begin to ask the account of its runs; `answers_of` hears it."""
+    return Asked(_begin(lambda: by_sudo(account(user), verb, {"runs": runs}, workdir)), list(runs))
+
+
+def answers_of(asked: Sequence[Asked], until: Optional[float] = None) -> Dict[str, Any]:
+    """Answers by run key; each account is believed in what concerns its own runs alone. `until`: as for `_heard`."""
+    answers: Dict[str, Any] = {}
+    until = time.monotonic() + _OWNERS_SECONDS if until is None else until
+    heard_of = _heard([each.child for each in asked], until)
+    for number, (_, keys) in enumerate(asked):
+        heard = heard_of[number]
+        if isinstance(heard, VerbError):
+            answers.update(_failed(keys, heard))
+            continue
+        found = heard.get("runs")
+        said = found if isinstance(found, dict) else {}
+        missing = VerbError("account", "The account of this run did not say how it is.")
+        answers.update(_failed([key for key in keys if not isinstance(said.get(key), dict)], missing))
+        answers.update({key: said[key] for key in keys if isinstance(said.get(key), dict)})
     return answers
 
 
@@ -287,15 +299,15 @@ def _failed(keys: Iterable[str], error: VerbError) -> Dict[str, Any]:
 
 def _elsewhere(
     owner: int, verb: str, handler: Handler, request: Dict[str, Any], workdir: Workdir
-) -> Callable[[], Dict[str, Any]]:
-    """What a child does to have the verb done under that account. Raises VerbError if it does not exist here."""
+) -> Dict[str, Any]:
+    """In a child: have the verb done under that account. Raises VerbError if it does not exist here."""
     try:
         entry = pwd.getpwuid(owner)
     except KeyError:
         raise VerbError("no_account", f"The run belongs to uid {owner}, which has no account here.") from None
     if os.getuid() == 0:
-        return lambda: _as(entry, lambda: handler(request, workdir))
-    return lambda: by_sudo(entry, verb, request, workdir)
+        return _as(entry, lambda: handler(request, workdir))
+    return by_sudo(entry, verb, request, workdir)
 
 
 def _owners(
