@@ -55,6 +55,7 @@ class World(answers.World):
             User.objects.filter(pk=make_user(name).pk).update(unix_user=name)
         self.listed: list[tuple[str, str, str, str]] = []
         self.users = ""
+        self.unknown: list[str] = []
         self.under: list[tuple[str, str]] = []
         self.faults: dict[str, Exception] = {}
 
@@ -76,7 +77,7 @@ class World(answers.World):
             return "".join(
                 f"{mark}{id_}|{id_}|N/A|{state}|{user}|1|1|N/A|p|N/A|n1|None|{comment}\n"
                 for id_, user, state, comment in self.listed
-            ), ""
+            ), "".join(f"squeue: error: Invalid user: {user}\n\n" for user in self.unknown)
         return super().ask(login, words, stdin, **more)
 
     def fed_of(self, name: str) -> FedJob:
@@ -133,6 +134,27 @@ def test_a_comment_of_anybody_else_is_nothing(world: World) -> None:
     FedJob.objects.filter(ended_at=None).update(job_id="9")
     world.look()
     assert world.canceled == ["7"], "a submission of hers that came late, not what bob calls so"
+
+
+def test_an_account_that_the_login_node_cannot_find_just_now_has_lost_no_job(world: World) -> None:
+    alices, bobs = world.fed_of("alice"), world.fed_of("bob")
+    world.listed = [("1", "alice", "PENDING", alices.attempt), ("2", "bob", "PENDING", bobs.attempt)]
+    world.look()
+    world.listed, world.unknown = [("1", "alice", "PENDING", alices.attempt)], ["bob"]
+    answers.be_whole(seconds=7200)
+    world.look()
+    world.look_later()
+    bobs.refresh_from_db()
+    assert (bobs.job_id, bobs.over_at, bobs.refused) == ("2", None, False)
+    FedJob.objects.filter(pk=bobs.pk).update(job_id="", send_after=None)  # its answer was lost
+    world.look()
+    bobs.refresh_from_db()
+    assert bobs.sent_at is not None and bobs.over_at is None, "it is not sent twice"
+    FedJob.objects.filter(pk=bobs.pk).update(job_id="2", seen_at=F("seen_at") - timedelta(hours=1))
+    world.look()
+    world.look_later()
+    bobs.refresh_from_db()
+    assert bobs.refused, "its account was deleted"
 
 
 def test_another_account_of_its_owner_takes_a_job_back_and_hands_it_over_again(world: World) -> None:

@@ -65,6 +65,10 @@ def test_jobs_are_read_whatever_users_wrote(release: str) -> None:
     assert fourth.reason == "ReqNodeNotAvail, UnavailableNodes:g[1-3]"
     mine = squeue.jobs(asked(release, squeue.command(mark, user="ada")), mark)
     assert [job.id for job in mine] == ["1"]
+    said = (
+        "squeue: error: Invalid user: bob\n\nsqueue: error: Invalid user: 12345678\n\nsqueue: error: other\n"
+    )
+    assert squeue.unknown_users(said) == {"bob", "12345678"}
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -106,11 +106,16 @@ class Cluster:
     def look(self) -> None:
         """Ask Slurm for all jobs and the login node for all run folders, and settle what differs."""
         rows, asked = self.rows(), presence.database_now()
-        jobs = slurm_listed.ask(self.pool, self.login, asked) if rows else {}
+        listed = slurm_listed.ask(self.pool, self.login, asked) if rows else None
+        jobs, unknown = listed or (slurm_listed.Jobs(), set[str]())
+        whole = presence.whole() if unknown else None
         over: dict[str, FedJob] = {}
-        for row in rows if jobs is not None else ():
+        for row in rows if listed else ():
             with going_on(f"the Slurm job of {row.attempt}"):
-                if self._is_over(row, slurm_listed.job_of(row, jobs or {}, self.login), asked):
+                job = slurm_listed.job_of(row, jobs, self.login)
+                if job is None and slurm_listed.says_nothing(row, self.login, unknown, whole):
+                    continue
+                if self._is_over(row, job, asked):
                     over[row.attempt] = row
         slurm_ended.ask(self.pool, self.login, over.values())
         for row in over.values():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from dispatch.ssh import remote, slurm_login
+from events.presence import Whole
 from hosts.models import Host, ResourcePool
 from hosts.slurm import ends, squeue
 from hosts.slurm.squeue import Job
@@ -18,6 +20,9 @@ log = logging.getLogger(__name__)
 
 #: by id, and by user and comment
 Jobs = dict[str | tuple[str, str], Job]
+
+#: an account that is not found for so long is not waited for
+_DELETED_SECONDS = 3600.0
 
 
 def account_of(login: Host) -> str:
@@ -39,15 +44,29 @@ def job_of(row: FedJob, jobs: Mapping[str | tuple[str, str], Job], login: Host) 
     return job if job is not None and job.comment == row.attempt else None
 
 
-def ask(pool: ResourcePool, login: Host, asked: datetime) -> Jobs | None:
-    """The jobs of the pool's accounts by id and, if they live, by user and comment; None: Slurm has not said.
-
-    `asked`: the present time, by the database.
+class Listed(NamedTuple):
+    """The jobs of the pool's accounts by id and, if they live, by user and comment; and the accounts that the login
+    node could not find just now, as while a directory does not answer: of their jobs squeue lists none.
     """
+
+    jobs: Jobs
+    unknown: set[str]
+
+
+def says_nothing(row: FedJob, login: Host, unknown: Collection[str], whole: Whole | None) -> bool:
+    """Whether that its job is not listed means nothing. An account that is not found for very long was deleted."""
+    if user_of(row, login) not in unknown:
+        return False
+    last = row.seen_at or row.sent_at or row.made_at
+    return whole is None or (whole.now - max(whole.since, last)).total_seconds() < _DELETED_SECONDS
+
+
+def ask(pool: ResourcePool, login: Host, asked: datetime) -> Listed | None:
+    """What squeue lists; None: Slurm has not said. `asked`: the present time, by the database."""
     mark, own = f"#{secrets.token_hex(8)}#", account_of(login)
     users = {own, *filter(None, feeding.accounts_of(pool.pk, asked))}
     try:
-        said, _ = slurm_login.ask(login, squeue.command(mark, user=",".join(sorted(users))))
+        said, warned = slurm_login.ask(login, squeue.command(mark, user=",".join(sorted(users))))
     except remote.RemoteError as error:
         log.info("squeue of pool %s: %s", pool.name, error)
         return None
@@ -56,4 +75,4 @@ def ask(pool: ResourcePool, login: Host, asked: datetime) -> Jobs | None:
         found = [job._replace(user=own) for job in found]
     living = [job for job in found if job.comment and not ends.has_ended(job.state)]
     by_comment: Jobs = {(job.user, job.comment): job for job in living}
-    return by_comment | {job.id: job for job in found}
+    return Listed(by_comment | {job.id: job for job in found}, squeue.unknown_users(warned))
