@@ -69,14 +69,16 @@ def _free_ports(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where programs of it run: a network namespace of this machine, and the address there."""
+    """Where programs of it run: a network namespace of this machine, and the address there. `before`: more words."""
 
     address: str = "127.0.0.1"
     namespace: str = ""
+    before: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
         """What goes before a command that is to run there. It sees /sys as here, where slurmd looks for cgroups."""
-        return ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.namespace else []
+        net = ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.namespace else []
+        return [*net, *self.before]
 
 
 _HERE = Place()

@@ -14,6 +14,7 @@ from dispatch.passes import last_plan
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Network
 from hosts import pair_checks, pool_access, registry
+from hosts.login_accounts import is_shared
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from hosts.pools import default_pool
 from jobs.models import SlotHold
@@ -75,11 +76,16 @@ class PoolRow:
             "Slurm": self.pool.slurm,
             "default compute": self.pool.default_compute,
             "default aux": self.pool.default_aux,
-            "shared account": self.pool.shared_account,
+            "shared account": self.is_shared,
             "login account": self.pool.allow_login_account,
             "strict": self.pool.strict,
         }
         return [name for name, wears in named.items() if wears]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all its jobs run under one account."""
+        return is_shared(self.pool)
 
     @property
     def models(self) -> list[str]:

@@ -48,6 +48,8 @@ def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool,
     lacking = [] if environment.get("sdk") == "installed" else list(_absent_names(files))
     if config.get("slurm") and not pool.slurm:
         lacking.append(f"slurm has no effect: resource pool {pool.name} is not a Slurm cluster.")
+    if fault := _refused_there(pool, linked):
+        lacking.append(fault)
     hosts = list(
         Host.objects.filter(pool=pool)
         .exclude(admission=Admission.REMOVED)
@@ -72,6 +74,22 @@ def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool,
         *_without_packages(environment, files, hosts),
         *_shared_installs(environment, files),
     ]
+
+
+def _refused_there(pool: ResourcePool, linked: str) -> str:
+    """What the doctor of a Slurm pool found when it tried the account of the owner, as a sentence; empty: nothing."""
+    if not pool.slurm or (account := unix_user(pool, linked)) is None:
+        return ""
+    logins = Host.objects.filter(pool=pool, transport=Host.Transport.LOGIN).exclude(
+        admission=Admission.REMOVED
+    )
+    for name, people in logins.values_list("name", "facts__people"):
+        if fault := (people or {}).get(account):
+            return (
+                f"The account {account} could not hand jobs to Slurm when the doctor of {name} last looked. "
+                f"This one waits until it can: {fault}"
+            )
+    return ""
 
 
 def _runs_images(host: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Union
@@ -124,6 +125,13 @@ class RunPaths:
     def is_slurms(self) -> bool:
         """Whether a Slurm job runs it, so that the processes of this machine say nothing of whether it lives."""
         return os.path.lexists(self.ticket)
+
+    def is_ours(self) -> bool:
+        """Whether the folder is this account's, where other accounts could make one in its place. Raises OSError."""
+        if not self.root.parent.stat().st_mode & 0o022:
+            return True
+        status = self.root.lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
     @property
     def launch_lock(self) -> Path:

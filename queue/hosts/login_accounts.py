@@ -15,9 +15,11 @@ from accounts.refusals import Code, Refusal
 from events.announce import wake
 from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
+from hosts.slurm.settings import SlurmSettings
 from hosts.states import Admission
 from scheduling import reasons
 from scheduling.reasons import listed
+from trainmaster.protocol import UnixIds
 
 JUDGE_ACCOUNTS = "dispatch.host_tasks.judge_accounts"
 #: the same as `may_become_root`, of a row of hosts_host
@@ -25,12 +27,23 @@ MAY_BECOME_ROOT_SQL = """
   (coalesce(facts->'account'->>'switch', 'none') <> 'none' OR coalesce(facts->'account'->>'root_by', '') <> '')"""
 
 
-def unix_user(pool: ResourcePool, linked: str) -> str | None:
-    """The account that owns a run of a user with this linked account; None: the one that the server logs in with.
+def is_shared(pool: ResourcePool) -> bool:
+    """Whether all jobs of the pool run under one account, that of the login; of a Slurm pool that is the usual."""
+    if pool.slurm:
+        return not SlurmSettings.of(pool.slurm).has_own_accounts
+    return pool.shared_account
 
-    In a Slurm pool that is the account of the login node, which submits all jobs.
-    """
-    return None if pool.shared_account or pool.slurm else linked or None
+
+def unix_user(pool: ResourcePool, linked: str) -> str | None:
+    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
+    return None if is_shared(pool) else linked or None
+
+
+def unix_ids(owner: User, account: str | None) -> UnixIds | None:
+    """Numbers that the linked account must have; None for the login's, and for one of an earlier link."""
+    if account is None or account != owner.unix_user:
+        return None
+    return {"uid": owner.unix_uid, "gid": owner.unix_gid}
 
 
 def may_switch(facts: Mapping[str, Any]) -> bool:
@@ -66,7 +79,7 @@ def refuse_as_login(pool: ResourcePool, linked: str) -> None:
     )
     account = unix_user(pool, linked)
     if facts and not any(may_run(pool, account, each) for each in facts.values()):
-        reason = reasons.lacks_account(list(facts), pool.name, shared=pool.shared_account)
+        reason = reasons.lacks_account(list(facts), pool.name, shared=is_shared(pool))
         raise Refusal(f"{reason.sentence}.", Code.FORBIDDEN, field="pool")
 
 
@@ -84,7 +97,7 @@ def submitters_as_login(pool: ResourcePool, logins: Collection[str]) -> list[str
     That is work of users who are linked with the login itself, too.
     """
     users = User.objects.filter(is_active=True).exclude(role=User.Role.VIEWER)
-    if not pool.shared_account:
+    if not is_shared(pool):
         users = users.filter(unix_user__in=["", *logins])
     return list(users.order_by("username").values_list("username", flat=True))
 

@@ -172,7 +172,7 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
         _take_defaults(pool, values, actor)
         _assign(pool, values)
         pool.save(update_fields=list(changes))
-        if _ACCOUNTS & changes.keys():  # the doctor's reports say who may harm whom
+        if (_ACCOUNTS | {"slurm"}) & changes.keys():  # the doctor's reports say who may harm whom
             wake(JUDGE_ACCOUNTS)
         if "slurm" in changes:
             slurm_pool.changed(pool, changes["slurm"][0], actor=actor)
@@ -268,6 +268,10 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
         errors["default_priority"] = (
             f"The default priority {after['default_priority']} is above the limit for editors, {floor}: "
             f"choose {floor} to 99, or change the limit."
+        )
+    if after["shared_account"] and after["slurm"].get("accounts") == "own":
+        errors["shared_account"] = (
+            "A shared account contradicts accounts=own of the Slurm settings: choose one of the two."
         )
     spares, given = after["spare_hosts"], after["group_shares"]
     if spares != pool.spare_hosts and (sentence := _too_many_spares(pool, spares, bool(after["slurm"]))):

@@ -16,8 +16,8 @@ from trainmaster.cli import ssh_config
 _WHERE = {"login", "folder", "folder_is_shared"}
 #: and those of submissions, which admission tries
 _TRIED = {
-    "partition", "account", "qos", "slot_type", "gpu_type", "slots_per_node", "folder", "folder_is_shared", "tunnel",
-    "sbatch_args",
+    "partition", "account", "qos", "slot_type", "gpu_type", "slots_per_node", "folder", "folder_is_shared", "accounts",
+    "tunnel", "sbatch_args",
 }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def _of_pool(pool: ResourcePool) -> list[str]:
     if not facts:
         return []
     gaps = _of_logins(pool, facts)
-    if not pool.shared_account:
+    if not login_accounts.is_shared(pool):
         gaps += [gap for name, found in facts.items() for gap in _of_linked(name, found)]
     if not pool.strict:
         gaps.append(f"editors may change each other's jobs in the queue of pool {pool.name} (--strict)")
@@ -78,8 +78,9 @@ def _of_pool(pool: ResourcePool) -> list[str]:
 
 def _of_logins(pool: ResourcePool, facts: dict[str, dict[str, Any]]) -> list[str]:
     """Whose jobs run under the same account, which is that of the login."""
-    if pool.shared_account:
-        return [f"pool {pool.name} runs all jobs under one account (--shared-account)"]
+    if login_accounts.is_shared(pool):
+        by = "accounts=one" if pool.slurm else "--shared-account"
+        return [f"pool {pool.name} runs all jobs under one account ({by})"]
     gaps = []
     bound = [name for name, found in facts.items() if not login_accounts.may_switch(found)]
     if bound:

@@ -24,6 +24,8 @@ class FedJob(models.Model):
         "jobs.Allocation", on_delete=models.CASCADE, null=True, related_name="fed_job"
     )
     made_at = models.DateTimeField(auto_now_add=True)
+    #: the Unix account under which it was first submitted, and stays; empty: that of the login node
+    unix_user = models.CharField(max_length=64, blank=True, default="")
     #: Slurm's id; empty: it was not submitted, or nobody knows whether it was
     job_id = models.CharField(max_length=32, blank=True)
     #: when sbatch was last called for it, how often it was, and when it may be again

@@ -13,19 +13,20 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from accounts.models import Cluster
 from events.announce import announce, wake
+from hosts.login_accounts import unix_user
 from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
 from hosts.slurm import ends
 from jobs import assigning
 from jobs.assigning import Assignment
 from jobs.fed_jobs import FedJob
-from jobs.models import Task
+from jobs.models import Allocation, Task
 from jobs.states import JobState, TaskState
 
 #: carries out what is noted here, and looks at the cluster
@@ -36,10 +37,13 @@ DOUBT_SECONDS = 30.0
 CONFIRM_SECONDS = 4.0
 #: longer than a submission takes that gets no answer
 CLAIM_SECONDS = 120.0
+#: for so long after its end a job may appear in Slurm whose submission came late
+_LATE = timedelta(hours=1)
 #: what Slurm said longer ago is not shown as what it expects
 SAID_SECONDS = 60.0
 #: why what waits there is taken back, if its task could start
 OTHERS_AHEAD = "others are ahead of it now"
+OTHER_ACCOUNT = "its owner's jobs run under another account now"
 
 
 def open_jobs(pool_id: int) -> QuerySet[FedJob]:
@@ -68,9 +72,10 @@ def keep(
     """
     rows = list(open_jobs(pool.pk).filter(allocation=None))
     fed = {row.task_id: row for row in rows}
-    back = [row for row in rows if row.task_id not in wanted and row.back_at is None]
+    moved = _of_other_accounts(pool, rows)
+    back = [row for row in rows if (row.task_id not in wanted or row.pk in moved) and row.back_at is None]
     for row in back:
-        take_back(row, why_back(row.task_id))
+        take_back(row, OTHER_ACCOUNT if row.pk in moved else why_back(row.task_id))
     again = {row.task_id: row for row in rows if row.refused and row.task_id in wanted}
     for task_id, nodes in (nodes_of(list(again)) if again else {}).items():
         if again[task_id].nodes != nodes:  # the pool was edited since
@@ -81,6 +86,15 @@ def keep(
     if back or made:
         wake(TEND, pool.pk)
     return fed | {row.task_id: row for row in made}
+
+
+def _of_other_accounts(pool: ResourcePool, rows: Sequence[FedJob]) -> set[int]:
+    """Rows that were submitted under an account that is not their owner's any more."""
+    sent = [row for row in rows if row.sends]
+    linked = dict(
+        Task.objects.filter(pk__in=[row.task_id for row in sent]).values_list("pk", "job__owner__unix_user")
+    )
+    return {row.pk for row in sent if row.unix_user != (unix_user(pool, linked.get(row.task_id, "")) or "")}
 
 
 def refused_tasks(pool_id: int) -> frozenset[str]:
@@ -113,11 +127,19 @@ def _attempt(task_id: str, run_count: int, above: int) -> str:
     return f"{task_id}.{max(run_count, above) + 1}"
 
 
-def claim_submission(row: FedJob) -> bool:
-    """Take the submission of a job: from now on it may be in Slurm."""
+def claim_submission(row: FedJob, account: str) -> bool:
+    """Take the submission of a job: from now on it may be in Slurm, under this account; empty: that of the login node.
+
+    Another account than the first takes it back: a job that may be there is looked for under the one that it has.
+    """
+    if row.sends and row.unix_user != account:
+        take_back(row, OTHER_ACCOUNT)
+        return False
+    row.unix_user = account
     due = FedJob.objects.filter(pk=row.pk, job_id="", back_at=None, ended_at=None, sends=row.sends)
     return bool(
         due.update(
+            unix_user=account,
             sent_at=Now(),
             send_after=Now() + timedelta(seconds=CLAIM_SECONDS),
             sends=F("sends") + 1,
@@ -280,12 +302,13 @@ def begin(row: FedJob, placement: Sequence[tuple[uuid.UUID, Sequence[int]]]) -> 
     try:
         with transaction.atomic():
             open_ones = FedJob.objects.select_for_update().filter(pk=row.pk, allocation=None, ended_at=None)
-            if not open_ones.filter(back_at=None).exists():
+            if not open_ones.filter(back_at=None).exists() or _of_other_accounts(row.pool, [row]):
                 return None
             made = assigning.assign_all([Assignment(row.task_id, placement)], actor="scheduler")
             if not made or made[0].id != row.attempt:
                 raise _Refused
             FedJob.objects.filter(pk=row.pk).update(allocation_id=made[0].id, nodes_at=None)
+            Allocation.objects.filter(pk=made[0].id).update(unix_user=row.unix_user)
     except (_Refused, assigning.Stale) as error:
         if _may_start(row):
             raise NotYet from error
@@ -316,18 +339,28 @@ def waits_for_nodes(row: FedJob, now: datetime) -> timedelta:
     return now - (row.nodes_at or now)
 
 
-def strays(pool_id: int, ids: Mapping[str, str]) -> list[str]:
-    """Those of living jobs (id -> comment) that were submitted for the pool and that no open row has: a submission came
-    late, after another had been sent or its task was no longer wanted.
+def strays(pool_id: int, ids: Mapping[str, tuple[str, str]], login: str) -> list[str]:
+    """Those of living jobs (id -> comment, account) that were submitted for the pool and that no open row has: a
+    submission came late, after another had been sent or its task was no longer wanted.
 
-    Rows of all pools count: a task that was moved to another pool of the cluster is fed there as the same attempt.
+    Anybody may give a job of theirs any comment, so one under another account is nobody's. Rows of all pools count: a
+    task that was moved to another pool of the cluster is fed there as the same attempt. `login`: the login's account.
     """
-    rows = FedJob.objects.filter(attempt__in=ids.values())
-    ours = set(rows.filter(pool_id=pool_id).values_list("attempt", flat=True))
+    rows = FedJob.objects.filter(attempt__in={attempt for attempt, _ in ids.values()})
+    submitted = rows.filter(pool_id=pool_id).values_list("attempt", "unix_user")
+    ours = {(attempt, account or login) for attempt, account in submitted}
     known = set(rows.filter(ended_at=None).values_list("attempt", "job_id"))
     return [
-        id_ for id_, attempt in ids.items() if attempt in ours and not known & {(attempt, id_), (attempt, "")}
+        id_
+        for id_, (attempt, account) in ids.items()
+        if (attempt, account) in ours and not known & {(attempt, id_), (attempt, "")}
     ]
+
+
+def accounts_of(pool_id: int, now: datetime) -> set[str]:
+    """The accounts under which jobs of the pool may be in Slurm; those that are over may have a late submission."""
+    lately = Q(ended_at=None) | Q(ended_at__gt=now - _LATE)
+    return set(FedJob.objects.filter(lately, pool_id=pool_id).values_list("unix_user", flat=True))
 
 
 def of_allocations(pool_id: int) -> dict[str, FedJob]:

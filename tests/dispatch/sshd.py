@@ -44,6 +44,9 @@ class Sshd:
     folder: Path
     port: int
     options: list[str] = field(default_factory=list)
+    #: words that start it in another place, and whose account the server logs in with there; empty: this one
+    before: tuple[str, ...] = ()
+    login: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,7 +55,7 @@ class Sshd:
 
     @property
     def user(self) -> str:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return self.login or pwd.getpwuid(os.geteuid()).pw_name
 
     def new_host_key(self) -> None:
         for path in (self.folder / "host_key", self.folder / "host_key.pub"):
@@ -79,7 +82,15 @@ class Sshd:
         (self.folder / "config").write_text("\n".join(config) + "\n")
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        command = [SSHD, "-D", "-f", str(self.folder / "config"), "-E", str(self.folder / "log")]
+        command = [
+            *self.before,
+            SSHD,
+            "-D",
+            "-f",
+            str(self.folder / "config"),
+            "-E",
+            str(self.folder / "log"),
+        ]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         wait_until(self._listens, what="an sshd that listens")
 
@@ -112,10 +123,12 @@ class Sshd:
 
 
 @contextmanager
-def running_sshd(folder: Path, *options: str) -> Iterator[Sshd]:
+def running_sshd(
+    folder: Path, *options: str, before: tuple[str, ...] = (), login: str = ""
+) -> Iterator[Sshd]:
     """An sshd that accepts the server's key."""
     folder.mkdir(parents=True, exist_ok=True)
-    daemon = Sshd(folder, free_port(), list(options))
+    daemon = Sshd(folder, free_port(), list(options), before, login)
     daemon.new_host_key()
     daemon.authorize(server_key.public_key())
     daemon.start()

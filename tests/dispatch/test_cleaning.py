@@ -139,6 +139,7 @@ def test_a_process_of_a_run_that_ended_is_seen_on_its_gpu_and_its_slot_is_held_a
     assert again(member).cleaning_since and held() == 1 and machine.slots.get().outside == {}
     outsiders.take_in(machine.pk, answer)
     assert Event.objects.filter(reason=Reason.CLEANING).count() == 1
+    cleaning.take_in(machine.pk, [again(member)], {member.run_key: "x"})  # type: ignore[dict-item]
     cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [], "count": 0}})
     assert held() == 0
 

@@ -231,7 +231,7 @@ def test_the_folder_is_written_to_before_a_job_takes_nodes(world: World, tmp_pat
     Host.objects.filter(pk=world.login.pk).update(workdir=str(shared))
     said: list[str] = []
 
-    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+    def ask(_: Host, words: Sequence[str], **__: object) -> tuple[str, str]:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         said.append(done.stderr)
         if done.returncode:
@@ -322,7 +322,7 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
     world.passes()
     assert len(world.sent) == 1, "they are not due"
-    assert feeding.claim_submission(FedJob.objects.get(pk=refused[0].pk))
+    assert feeding.claim_submission(FedJob.objects.get(pk=refused[0].pk), "")
     feeding.try_again(world.pool.pk)
     assert FedJob.objects.get(pk=refused[0].pk).send_after is not None, "it is being handed over"
     FedJob.objects.filter(pk=refused[0].pk).update(sent_at=None)

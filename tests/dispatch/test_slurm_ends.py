@@ -12,7 +12,7 @@ from django.db.models import F
 
 from dispatch.engines import slurm
 from dispatch.passes import pool_pass
-from dispatch.runs import clusters, reconcile, slurm_ended
+from dispatch.runs import clusters, reconcile, slurm_ended, slurm_listed
 from dispatch.ssh import remote, slurm_login
 from events import presence
 from events.models import Presence
@@ -55,7 +55,7 @@ class World:
         self.run: dict[str, Any] | None = None
         self.is_mounted = True
         self.jobs: dict[str, Job] | None = {}
-        patch.setattr(clusters.Cluster, "_jobs", lambda _: self.jobs)
+        patch.setattr(slurm_listed, "ask", lambda *_: self.jobs)
         patch.setattr(remote, "verb", self._verb)
         self.cluster = clusters.Cluster(pool, login)
         be_whole()
@@ -229,10 +229,11 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch)
+    user = slurm_listed.account_of(world.cluster.login)
     told = [
-        f"7|other|FAILED|1:0\n7|{world.row.attempt}|RUNNING|0:0\n",
-        "",
-        f"7|{world.row.attempt}|FAILED|3:0\n",
+        f"7|other|{user}|FAILED|1:0\n7|{world.row.attempt}|{user}|RUNNING|0:0\n",
+        f"7|{world.row.attempt}|anybody|FAILED|1:0\n",
+        f"7|{world.row.attempt}|{user}|FAILED|3:0\n",
     ]
     asked: list[Sequence[str]] = []
 
@@ -270,7 +271,7 @@ def test_sacct_is_asked_of_no_more_jobs_than_a_command_may_name(monkeypatch: pyt
 
     monkeypatch.setattr(slurm_login, "ask", ask)
     rows = [FedJob(job_id=str(number), attempt=f"{number}.x.1") for number in range(1001)]
-    slurm_ended.ask(world.cluster.pool, world.cluster.login, "ada", rows)
+    slurm_ended.ask(world.cluster.pool, world.cluster.login, rows)
     assert asked == [500, 500, 1]
 
 
@@ -282,7 +283,7 @@ def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(
     world = World(monkeypatch)
     canceled: list[Sequence[str]] = []
 
-    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+    def ask(_: Host, words: Sequence[str], **__: object) -> tuple[str, str]:
         canceled.append(words)
         return "", ""
 

@@ -278,7 +278,7 @@ SACCT = """for word; do
     [ "$before" != -j ] || job=$word
     before=$word
 done
-echo "$job|$name|CANCELLED by 1000|0:15"
+echo "$job|$name|$(id -un)|CANCELLED by 1000|0:15"
 """
 
 

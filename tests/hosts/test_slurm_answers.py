@@ -65,6 +65,10 @@ def test_jobs_are_read_whatever_users_wrote(release: str) -> None:
     assert fourth.reason == "ReqNodeNotAvail, UnavailableNodes:g[1-3]"
     mine = squeue.jobs(asked(release, squeue.command(mark, user="ada")), mark)
     assert [job.id for job in mine] == ["1"]
+    said = (
+        "squeue: error: Invalid user: bob\n\nsqueue: error: Invalid user: 12345678\n\nsqueue: error: other\n"
+    )
+    assert squeue.unknown_users(said) == {"bob", "12345678"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -262,8 +266,8 @@ def test_arguments_that_sbatch_does_not_get(words: Any, sentence: str) -> None:
 
 def test_how_jobs_ended() -> None:
     text = (
-        "12|7.a.1|CANCELLED by 1000|0:15\n13|8.b.2|OUT_OF_MEMORY|0:125\n14|9.c.1|FAILED|7:0\n"
-        "15|9.d.1|NODE_FAIL|1:0\nbroken\n16|a|b|FAILED|0:0\n"
+        "12|7.a.1|ml|CANCELLED by 1000|0:15\n13|8.b.2|ml|OUT_OF_MEMORY|0:125\n14|9.c.1|ml|FAILED|7:0\n"
+        "15|9.d.1|ml|NODE_FAIL|1:0\nbroken\n16|a|b|ml|FAILED|0:0\n"
     )
     found = [(one.id, one.name, ends.end_of(one.state), one.exit_code) for one in sacct.ended(text)]
     assert [(id_, name, end.reason, code) for id_, name, end, code in found] == [

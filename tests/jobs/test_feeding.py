@@ -72,7 +72,7 @@ def test_what_slurm_refuses_is_in_nobodys_way() -> None:
     assert feeding.refused_tasks(pool.pk) == {first, second}
     assert kept(pool, first, second, third) == {first: False, second: False, third: False}
     row = FedJob.objects.get(task_id=first)
-    assert feeding.claim_submission(row) and feeding.submitted(row, "5")
+    assert feeding.claim_submission(row, "") and feeding.submitted(row, "5")
     assert feeding.refused_tasks(pool.pk) == {second}
 
 
@@ -83,9 +83,11 @@ def test_a_task_that_was_moved_between_pools_of_a_cluster_is_no_stray_of_the_fir
     other = ResourcePool.objects.create(name="other")
     kept(other, task)
     moved = FedJob.objects.get(pool=other)
-    assert feeding.strays(pool.pk, {"77": moved.attempt}) == [], "it may be the one whose answer is awaited"
+    assert feeding.strays(pool.pk, {"77": (moved.attempt, "ml")}, "ml") == [], (
+        "it may be the one whose answer is awaited"
+    )
     feeding.submitted(moved, "77")
-    assert feeding.strays(pool.pk, {"77": moved.attempt, "76": moved.attempt}) == ["76"]
+    assert feeding.strays(pool.pk, dict.fromkeys(("77", "76"), (moved.attempt, "ml")), "ml") == ["76"]
 
 
 def test_a_job_that_came_late_is_a_stray() -> None:
@@ -94,4 +96,7 @@ def test_a_job_that_came_late_is_a_stray() -> None:
     FedJob.objects.filter(task_id=first).update(job_id="7")
     doubted, known, foreign = f"{second}.1", f"{first}.1", "12.other.1"
     ids = {"7": known, "8": known, "9": doubted, "10": foreign}
-    assert feeding.strays(pool.pk, ids) == ["8"]
+    assert feeding.strays(pool.pk, {id_: (attempt, "ml") for id_, attempt in ids.items()}, "ml") == ["8"]
+    FedJob.objects.filter(task_id=first).update(unix_user="ada")
+    users = {"8": "ml", "11": "ada", "12": "bob"}
+    assert feeding.strays(pool.pk, {id_: (known, user) for id_, user in users.items()}, "ml") == ["11"]

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,6 +183,46 @@ def _mount_script(folder: Path, name: str) -> str:
     lines.append("mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/sshd")
     lines.append('exec "$@"')
     return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def own_accounts(folder: Path, shells: Mapping[str, Path], rule: str) -> Iterator[tuple[str, ...]]:
+    """Words before a command that is to see the accounts of hosts, on this machine, and a rule of sudo.
+
+    `shells`: login shells that are not bash, by account.
+    """
+    _write_accounts(folder)
+    rows = [line.split(":") for line in (folder / "passwd").read_text().splitlines()]
+    lines = [":".join([*row[:-1], str(shells.get(row[0], row[-1]))]) for row in rows]
+    (folder / "passwd").write_text("\n".join([*lines, ""]))
+    _write_boot_id(folder)
+    _make_homes(folder)
+    for name in ("var-lib", "sudoers"):
+        _make_open(folder / name)
+    (folder / "sudoers" / "rule").write_text(rule)
+    (folder / "sudoers" / "rule").chmod(0o440)
+    shutil.copy("/etc/hosts", folder / "hosts")
+    mounts = f"mount --bind {folder}/sudoers /etc/sudoers.d\n{_mount_script(folder, os.uname().nodename)}"
+    words = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-euc",
+        mounts,
+        "sh",
+        "sleep",
+        "infinity",
+    ]
+    holder = subprocess.Popen(words)
+    try:
+        assert pace.wait_until(lambda: _program(holder.pid) == "sleep" or holder.poll() is not None, 30)
+        assert holder.poll() is None, "the namespace could not be made"
+        yield ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt")
+    finally:
+        holder.kill()
+        holder.wait()
 
 
 def _behind_root() -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from accounts.models import User
 from benchmarks import slurm as slurm_rig
 from benchmarks.slurm import Slurm
 from dispatch.passes import last_plan, pool_pass
@@ -79,12 +80,12 @@ class World:
         ]
         return f"{rows}\n{members}\n{self.jobs()}"
 
-    def submit(self, script: str, slots: int = 2, more: str = "") -> Experiment:
+    def submit(self, script: str, slots: int = 2, more: str = "", owner: User | None = None) -> Experiment:
         """`more`: further lines of the config."""
         text = CONFIG.format(script=shlex.quote(script).replace("'\"'\"'", "''"), slots=slots) + more
         return submit.create(
-            owner=make_user(), config=parse(text), original=text, context=contexts.empty(), project=make_project(),
-            parent=None, activate=True, idempotency_key=None, actor="user:ada",
+            owner=owner or make_user(), config=parse(text), original=text, context=contexts.empty(),
+            project=make_project(), parent=None, activate=True, idempotency_key=None, actor="user:ada",
         )  # fmt: skip
 
     def jobs(self) -> list[str]:
@@ -160,15 +161,22 @@ def stand_in(folder: Path, command: str, script: str) -> None:
 
 
 @contextmanager
-def running_world(slurm: Slurm, sshd: Sshd, folder: Path) -> Iterator[World]:
+def running_world(slurm: Slurm, sshd: Sshd, folder: Path, accounts: str = "one") -> Iterator[World]:
     """By an sshd whose connections get a `login_shell`. Afterwards the cluster is empty."""
+    shared = accounts == "one"
     way = NewHost(
         "", address="127.0.0.1", port=sshd.port, login_user=sshd.user, host_key=sshd.host_key, python=sys.executable,
     )  # fmt: skip
     rules = {
-        "slurm": {"login": "stars", "folder": str(folder / "shared"), "slot_type": "cpu", "max_fed": 2},
-        "shared_account": True,
-        "allow_login_account": True,
+        "slurm": {
+            "login": "stars",
+            "folder": str(folder / "shared"),
+            "slot_type": "cpu",
+            "max_fed": 2,
+            "accounts": accounts,
+        },
+        "shared_account": shared,
+        "allow_login_account": shared,
     }
     pool = pool_edits.create("stars", rules, actor="user:ada", route=way)
     login = slurm_nodes.login_of(pool)
@@ -177,7 +185,7 @@ def running_world(slurm: Slurm, sshd: Sshd, folder: Path) -> Iterator[World]:
     assert login.admission == "ready", login.state_reason
     be_whole()
     yield World(pool, slurm, sshd, folder)
-    slurm.run("scancel", "-u", "root")
+    slurm.run("scancel", "--partition=all")
     pace.wait_until(lambda: not slurm.waiting(), 60)
 
 

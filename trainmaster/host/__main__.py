@@ -32,6 +32,7 @@ _MODULES = {
     "stack": "stacks",
     "discard": "discarding",
     "clean": "remains",
+    "command": "commanding",
 }
 VERBS = tuple(_MODULES)
 

@@ -24,8 +24,10 @@ from trainmaster.runner.full_disk import FULL, place_of
 from trainmaster.runner.state import read_state
 
 _START_SECONDS = 60.0
-#: of the folder of runs, where another account makes its own; sticky, so that nobody else removes them
+#: of a folder where other accounts make their own; sticky, so that nobody else removes them
 SHARED_MODE = 0o1733
+#: beside it in a Slurm cluster: a node whose file server is late finds a new run only by listing the folder
+_LISTED = 0o044
 
 
 def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict[str, Any]:
@@ -49,8 +51,9 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
         code.drain()
         raise
     make_workdir(workdir)
+    if user is not None and is_other(user):
+        let_others_in(workdir, elsewhere=bool(request.get("ticket")))
     if user is not None and is_other(user) and os.getuid() != 0:
-        workdir.runs.chmod(SHARED_MODE)
         return by_sudo(account(user), "launch", request, workdir, more=cast("IO[bytes]", code))
     try:
         with _naming_a_full_disk(workdir, spec):
@@ -143,6 +146,12 @@ def _refuse_revoked(paths: RunPaths) -> None:
         raise VerbError(
             "revoked", f"The server has abandoned the launch of {paths.key}; nothing was started."
         )
+
+
+def let_others_in(workdir: Workdir, *, elsewhere: bool) -> None:
+    """Have other accounts make their runs in the folder, unless root makes them. `elsewhere`: for Slurm jobs."""
+    mode = 0o711 if os.getuid() == 0 else SHARED_MODE
+    workdir.runs.chmod(mode | _LISTED if elsewhere else mode)
 
 
 def check_mounted(request: Dict[str, Any], workdir: Workdir) -> None:

@@ -14,8 +14,8 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set
 
-from trainmaster.host.accounts import account, by_sudo, uid_of
-from trainmaster.host.errors import VerbError, objects_of
+from trainmaster.host.accounts import answers_of, ask_by_sudo, uid_of
+from trainmaster.host.errors import objects_of
 from trainmaster.host.gpu_users import account_of, ancestors, command_of, on_gpus
 from trainmaster.paths import Workdir
 from trainmaster.processes import (
@@ -46,15 +46,12 @@ def clean(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """
     orders = objects_of(request, 'The verb `clean` needs {"runs": {run key: {…}}}.')
     own = {key: order for key, order in orders.items() if not _is_anothers(order)}
-    others = {key: order for key, order in orders.items() if key not in own}
-    answers = _clean(own)
-    for key, order in others.items():
-        try:
-            entry = account(str(order["account"]))
-            answers.update(by_sudo(entry, "clean", {"runs": {key: order}}, workdir)["runs"])
-        except VerbError as error:
-            answers[key] = {"error": error.code, "message": str(error)}
-    return {"boot_id": boot_id(), "runs": answers}
+    others: Dict[str, Dict[str, Any]] = {}
+    for key, order in orders.items():
+        if key not in own:
+            others.setdefault(str(order["account"]), {})[key] = order
+    asked = [ask_by_sudo(user, "clean", its, workdir) for user, its in others.items()]
+    return {"boot_id": boot_id(), "runs": {**_clean(own), **answers_of(asked)}}
 
 
 def _is_anothers(order: Dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 
 from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, is_other, uid_of, under
-from trainmaster.host.launching import SHARED_MODE, check_mounted, make_workdir
+from trainmaster.host.launching import check_mounted, let_others_in, make_workdir
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id, kill, marked, of_account
 from trainmaster.protocol import KEEPER_MARKER, check_run_key
@@ -33,7 +33,7 @@ def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     check_mounted(request, workdir)
     make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:
-        workdir.runs.chmod(SHARED_MODE)
+        let_others_in(workdir, elsewhere=bool(request.get("elsewhere")))
         return by_sudo(account(user), "revoke", request, workdir)
     _mark(workdir.run(key).revoked)
     return {"run_key": key, "boot_id": boot_id(), "state": _state(workdir, key, user)}

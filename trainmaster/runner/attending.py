@@ -96,6 +96,8 @@ def _is_chosen(paths: RunPaths) -> Optional[bool]:
     if paths.is_revoked():
         _say(f"The server has withdrawn {paths.key}.")
         return False
+    if not paths.is_ours():
+        return None
     ticket = read_object(paths.ticket)
     if not ticket:
         return None
@@ -199,6 +201,6 @@ def main(verb: str, words: List[str]) -> int:
         return attend(workdir.run(f"{allocation}.{node}"), float(words[2]))
     for member in range(int(words[2])):
         paths = workdir.run(f"{allocation}.{member}")
-        if paths.control.is_dir():
+        if paths.control.is_dir() and paths.is_ours():
             make_json(paths.preempt, {"reason": "slurm"})
     return 0

@@ -189,8 +189,9 @@ def _closed(pool: ResourcePool) -> Reason | None:
         return Reason(
             WaitCode.NO_HOSTS, "nodes with folders of their own need the setting folder, an absolute path"
         )
-    if not login_accounts.may_run(pool, None, login.facts):
-        return lacks_account([login.name], pool.name, shared=pool.shared_account)
+    # with accounts of their own, a pass keeps back who has none
+    if login_accounts.is_shared(pool) and not login_accounts.may_run(pool, None, login.facts):
+        return lacks_account([login.name], pool.name, shared=login_accounts.is_shared(pool))
     if not login.enabled or login.draining or login.admission != Host.Admission.READY:
         return Reason(WaitCode.HOSTS_OFF, f"the login node {login.name} is {login.state}")
     return None

@@ -30,6 +30,7 @@ done
 """
 #: what a step inherits of the login node's environment besides Slurm's own variables
 _EXPORTED = "PATH,HOME,USER,LOGNAME,SHELL,LANG,MODULEPATH,LD_LIBRARY_PATH"
+_ID_DIGITS = 20
 _IN_DOUBT = re.compile(r"timed out|contact|connection|communication|zero bytes|try again", re.IGNORECASE)
 
 _SCRIPT = """#!/bin/sh
@@ -61,7 +62,8 @@ class Wish:
     """What one job asks for. `attempt`, the id of the allocation, is its comment, by which it is found again.
 
     `folder`: of the login node's runs, shared with the nodes; empty: they share none. `cpus_per_slot`: 0, not known.
-    `minutes`: its time limit; None: the partition's. `exclude`: nodes that it avoids.
+    `minutes`: its time limit; None: the partition's. `exclude`: nodes that it avoids. `printer`: whose account has the
+    folder of what it prints; empty: the one that all jobs share.
     """
 
     attempt: str
@@ -72,13 +74,14 @@ class Wish:
     minutes: int | None = None
     grace_seconds: int = 60
     exclude: Collection[str] = ()
+    printer: str = ""
 
 
 def job_id_of(said: str) -> str:
     """Slurm's id in what `sbatch --parsable` printed, which adds `;cluster` in a federation; empty without one."""
     lines = said.strip().splitlines()
     found = lines[-1].partition(";")[0].strip() if lines else ""
-    return found if found.isdecimal() else ""
+    return found if found.isdecimal() and len(found) <= _ID_DIGITS else ""
 
 
 def may_have_come(said: str) -> bool:
@@ -103,7 +106,7 @@ def command(settings: SlurmSettings, wish: Wish) -> tuple[str, ...]:
     return (
         "sbatch", *given, "--parsable", "--no-requeue", f"--signal=B:USR1@{wish.grace_seconds}",
         f"--comment={wish.attempt}", f"--job-name={wish.attempt}", f"--nodes={wish.nodes}", "--ntasks-per-node=1",
-        f"--output={output(wish.folder, wish.attempt).replace('%', '%%')}", "--open-mode=truncate",
+        f"--output={output(wish.folder, wish.attempt, wish.printer).replace('%', '%%')}", "--open-mode=truncate",
         f"--export={_EXPORTED}", "--chdir=/", *(f"--{name}={value}" for name, value in options.items() if value),
     )  # fmt: skip
 
@@ -135,17 +138,22 @@ def _without_exclude(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 NOWHERE = "/dev/null"
 
 
-def output_folder(folder: str) -> str:
-    """Where what jobs printed is kept, in the folder that the cluster shares."""
-    return f"{folder}/slurm"
+def printed_folder(folder: str) -> str:
+    """Where each account has its own folder of what jobs printed: nobody else may put a link there."""
+    return f"{folder}/printed"
 
 
-def output(folder: str, attempt: str) -> str:
+def output_folder(folder: str, printer: str = "") -> str:
+    """Where what jobs printed is kept, in the folder that the cluster shares. `printer`: as in `Wish`."""
+    return f"{printed_folder(folder)}/{printer}" if printer else f"{folder}/slurm"
+
+
+def output(folder: str, attempt: str, printer: str = "") -> str:
     """What the job of an attempt printed: why it began no run. One that ended well has none.
 
     `folder`: empty where nodes share none with the login node.
     """
-    return f"{output_folder(folder)}/{attempt}.txt" if folder else NOWHERE
+    return f"{output_folder(folder, printer)}/{attempt}.txt" if folder else NOWHERE
 
 
 def script(attend: Sequence[str], ask: Sequence[str], tell: Sequence[str], word: str, printed: str) -> str:

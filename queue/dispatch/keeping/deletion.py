@@ -150,7 +150,7 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
         able = [host for host in hosts if login_accounts.may_run(pool, account, host.facts)]
         if not able or (checkpoint.storage.get("type") == "directory" and len(able) < len(hosts)):
             names = [host.name for host in hosts if host not in able]
-            reason = lacks_account(names, pool.name, shared=pool.shared_account)
+            reason = lacks_account(names, pool.name, shared=login_accounts.is_shared(pool))
             raise NotHere(f"{error} It cannot be removed: {reason.sentence}.") from error
         hosts = able
     requests = _requests(checkpoint, allocation, paths)

@@ -19,6 +19,7 @@ from dispatch.passes import group_views, host_views, kept_plan, kept_rows, notic
 from dispatch.passes.kept_rows import Kept
 from dispatch.passes.pool_rows import OF_TASK, PoolRows, Row
 from hosts import pool_windows
+from hosts.login_accounts import is_shared
 from hosts.models import ResourcePool
 from jobs import failed_starts
 from jobs.labels import label_of
@@ -100,7 +101,7 @@ def _pool(
         bad_pairs=frozenset(frozenset(pair) for pair in rows.bad_pairs),
         unpreemptible_slots=pool.unpreemptible_slots,
         longest_max_time=pool.longest_max_time_seconds,
-        shared_account=pool.shared_account,
+        shared_account=is_shared(pool),
         min_runtime=tuple(
             sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())
         ),
@@ -143,7 +144,7 @@ class _Requests:
         self._depends: dict[str, list[reasons.Awaited]] = defaultdict(list)
         for waits, *on in rows.depends:
             self._depends[waits].append((on[0], on[1], on[2]))
-        self._shared = pool.shared_account
+        self._shared = is_shared(pool)
         may_become_root = [row[0] for row in rows.hosts if row[-1]]
         #: what work avoids that would run as the login
         self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_become_root)

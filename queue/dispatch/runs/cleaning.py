@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dispatch.going_on import going_on
 from dispatch.ssh import remote
 from events import presence
 from hosts import registry
@@ -73,22 +74,27 @@ def _seconds(member: Member, now: datetime) -> float:
 
 def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Mapping[str, Any]]) -> None:
     """What the host answered of each; one that it could not look at stays as it is."""
-    limit, now = settings.CLEANING_GRACE_SECONDS + settings.UNKILLABLE_SECONDS, presence.database_now()
+    now = presence.database_now()
     for member in members:
-        found = runs.get(member.run_key, {})
-        if found.get("count") == 0:
-            cleaning.done(member.pk)
-        elif "left" in found:
-            cleaning.still_there(member.pk, found["left"])
-            if _seconds(member, now) > limit and cleaning.failed(member.pk):
-                registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
-        elif "error" in found and _seconds(member, now) > limit and cleaning.failed(member.pk):
-            why = f"{_about(member)} is not possible: {found.get('message')}"
-            registry.drain_for_cleanup(
-                host_id, f"{why} The host is drained and its slots stay held until it is possible again."
-            )
+        with going_on(f"the cleanup after {member.run_key}"):  # its account may answer anything
+            _take_in(host_id, member, runs.get(member.run_key, {}), now)
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
         registry.lift_drain(host_id)
+
+
+def _take_in(host_id: uuid.UUID, member: Member, found: Mapping[str, Any], now: datetime) -> None:
+    is_late = _seconds(member, now) > settings.CLEANING_GRACE_SECONDS + settings.UNKILLABLE_SECONDS
+    if found.get("count") == 0:
+        cleaning.done(member.pk)
+    elif "left" in found:
+        cleaning.still_there(member.pk, found["left"])
+        if is_late and cleaning.failed(member.pk):
+            registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
+    elif "error" in found and is_late and cleaning.failed(member.pk):
+        why = f"{_about(member)} is not possible: {found.get('message')}"
+        registry.drain_for_cleanup(
+            host_id, f"{why} The host is drained and its slots stay held until it is possible again."
+        )
 
 
 def _about(member: Member) -> str:

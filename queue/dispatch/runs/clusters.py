@@ -7,7 +7,6 @@ job that Slurm does not know any more is looked for in its run folder before its
 from __future__ import annotations
 
 import logging
-import secrets
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +19,8 @@ from django.db.models import Q
 from dispatch.engines import slurm_jobs
 from dispatch.engines.contract import STATUS_TIMEOUT_SECONDS
 from dispatch.going_on import going_on
-from dispatch.runs import reconcile, settle, slurm_ended, stop, submitting, uploads
+from dispatch.runs import reconcile, settle, slurm_ended, slurm_listed, stop, submitting, uploads
+from dispatch.runs.slurm_listed import Jobs
 from dispatch.ssh import remote, slurm_login, slurm_node
 from events import presence
 from events.announce import wake
@@ -28,7 +28,7 @@ from events.leases import alone
 from experiments import runs
 from hosts import slurm_nodes
 from hosts.models import Host, ResourcePool, Slot
-from hosts.slurm import ends, squeue, texts
+from hosts.slurm import ends, texts
 from hosts.slurm.settings import SlurmSettings
 from hosts.slurm.squeue import Job
 from jobs import feeding, leaving, transitions
@@ -106,13 +106,18 @@ class Cluster:
     def look(self) -> None:
         """Ask Slurm for all jobs and the login node for all run folders, and settle what differs."""
         rows, asked = self.rows(), presence.database_now()
-        jobs = self._jobs() if rows else {}
+        listed = slurm_listed.ask(self.pool, self.login, asked) if rows else None
+        jobs, unknown = listed or (slurm_listed.Jobs(), set[str]())
+        whole = presence.whole() if unknown else None
         over: dict[str, FedJob] = {}
-        for row in rows if jobs is not None else ():
+        for row in rows if listed else ():
             with going_on(f"the Slurm job of {row.attempt}"):
-                if self._is_over(row, _of(row, jobs or {}), asked):
+                job = slurm_listed.job_of(row, jobs, self.login)
+                if job is None and slurm_listed.says_nothing(row, self.login, unknown, whole):
+                    continue
+                if self._is_over(row, job, asked):
                     over[row.attempt] = row
-        slurm_ended.ask(self.pool, self.login, self._account, over.values())
+        slurm_ended.ask(self.pool, self.login, over.values())
         for row in over.values():
             with going_on(f"the end of the Slurm job of {row.attempt}"):
                 self._over_unbegun(row)
@@ -124,22 +129,6 @@ class Cluster:
         for attempt in sorted(self._stops):  # at last: nodes that do not answer take their time
             with going_on(f"the stop of {attempt}"):
                 stop.stop(attempt)
-
-    @property
-    def _account(self) -> str:
-        return (self.login.facts.get("account") or {}).get("name") or self.login.login_user
-
-    def _jobs(self) -> dict[str, Job] | None:
-        """The jobs of the login's account by id and, if they live, by comment; None: Slurm has not said."""
-        mark = f"#{secrets.token_hex(8)}#"
-        try:
-            said, _ = slurm_login.ask(self.login, squeue.command(mark, user=self._account))
-        except remote.RemoteError as error:
-            log.info("squeue of pool %s: %s", self.pool.name, error)
-            return None
-        found = squeue.jobs(said, mark)
-        by_comment = {job.comment: job for job in found if job.comment and not ends.has_ended(job.state)}
-        return by_comment | {job.id: job for job in found}
 
     def _is_over(self, row: FedJob, job: Job | None, now: datetime) -> bool:
         """Whether its job is over, as two answers have said; else what it does is noted, and it begins if it can."""
@@ -166,7 +155,8 @@ class Cluster:
         if ends.says_how(row.state):
             sentence = f"Slurm job {row.job_id} ended as {row.state} before its run began"
             if self.settings.folder_is_shared:
-                printed = slurm_jobs.output(self.login.workdir, row.attempt)
+                printer = slurm_listed.user_of(row, self.login) if self.settings.has_own_accounts else ""
+                printed = slurm_jobs.output(self.login.workdir, row.attempt, printer)
                 sentence += f"; what it printed, if anything, is in {printed} on the cluster"
             sentence += "."
         log.warning("%s: %s", row.attempt, sentence)
@@ -222,7 +212,11 @@ class Cluster:
             .exclude(state=MemberState.ENDED)
             .select_related("host", "allocation__task__job__owner", "allocation__pool")
         )
-        uploading = list(uploads.awaited().filter(host__pool=self.pool, host__transport=Host.Transport.SLURM))
+        uploading = list(
+            uploads.awaited()
+            .filter(host__pool=self.pool, host__transport=Host.Transport.SLURM)
+            .select_related("allocation__task__job__owner", "allocation__pool")
+        )
         if not members and not uploading:
             return
         both, whole = [*members, *uploading], presence.whole()
@@ -241,7 +235,8 @@ class Cluster:
                 with going_on(f"the run {member.run_key}"):
                     self._settle(member, run or {"state": "absent"}, job, whole)
         for member in uploading:
-            uploads.settle(member, found.get(member.run_key) or {"state": "absent"})
+            with going_on(f"the uploads of {member.run_key}"):
+                uploads.settle(member, found.get(member.run_key) or {"state": "absent"})
 
     def _folders(
         self, members: Sequence[Member], living: Sequence[str], over: Sequence[str]
@@ -253,7 +248,8 @@ class Cluster:
         if not self.settings.folder_is_shared:
             begun = {m.run_key for m in members if m.state != MemberState.ASSIGNED}
             return {key: {"state": "prepared"} for key in living if key in begun}
-        request = {"runs": [m.run_key for m in members], "elsewhere": living, "over": over}
+        accounts = {m.run_key: m.allocation.account for m in members}
+        request = {"runs": list(accounts), "accounts": accounts, "elsewhere": living, "over": over}
         answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
@@ -264,6 +260,8 @@ class Cluster:
         state = run.get("state")
         if state is None:
             log.warning("%s: %s", member.run_key, run.get("message"))
+            if whole and job and job.over_at and slurm_ended.is_long_over(member, job.over_at, whole):
+                slurm_ended.settle_over(member, job, {}, self.settings.ends, whole)
         elif run.get("exit") is not None:
             if not settle.ended_by_slurm(member, stopped=bool(run["exit"].get("stopped"))):
                 reconcile.settle_ended(member, run, "")
@@ -291,27 +289,33 @@ class Cluster:
             if ended and row.attempt in over:
                 feeding.ended(row)
 
-    def _take_out(self, jobs: dict[str, Job], over: Collection[str]) -> None:
+    def _take_out(self, jobs: Jobs, over: Collection[str]) -> None:
         """Cancel what is to leave Slurm, as far as it is ours: by id and comment, as Slurm has just told them."""
         now = presence.database_now()
-        living = {job.id: job for job in jobs.values() if not ends.has_ended(job.state)}
+        living: Jobs = {job.id: job for job in jobs.values() if not ends.has_ended(job.state)}
         bringing = set(uploads.awaited().filter(host__pool=self.pool).values_list("allocation_id", flat=True))
-        comments = {job.id: job.comment for job in living.values() if job.comment not in bringing}
-        out: dict[str, FedJob | None] = dict.fromkeys(feeding.strays(self.pool.pk, comments))
+        marks = {job.id: (job.comment, job.user) for job in living.values() if job.comment not in bringing}
+        login = slurm_listed.account_of(self.login)
+        out: dict[str, FedJob | None] = dict.fromkeys(feeding.strays(self.pool.pk, marks, login))
         for row in self.rows():
-            job = _of(row, living) if row.job_id else None
+            job = slurm_listed.job_of(row, living, self.login) if row.job_id else None
             is_waste = row.attempt in over or _should_have_ended(row.allocation, now)
             leaves = row.back_at is not None or is_waste
             if job is not None and leaves and row.allocation_id not in bringing:
                 out[job.id] = row
-        if ids := self._without_unknown_runs({living[id_]: row for id_, row in out.items()}):
+        by_user: dict[str, list[str]] = {}
+        for job in self._without_unknown_runs({living[id_]: row for id_, row in out.items()}):
+            its = out[job.id]
+            by_user.setdefault(slurm_listed.user_of(its, self.login) if its else job.user, []).append(job.id)
+        for user, ids in sorted(by_user.items(), key=lambda each: each[0] != login):
+            person = None if user == login else slurm_login.Person(user)
             try:
-                slurm_login.ask(self.login, ["scancel", *ids])
+                slurm_login.ask(self.login, ["scancel", *ids], person=person)
             except remote.RemoteError as error:
                 log.info("scancel in pool %s: %s", self.pool.name, error)
 
-    def _without_unknown_runs(self, out: dict[Job, FedJob | None]) -> list[str]:
-        """Ids of the jobs that may be canceled. One that has nodes and no attempt here may have a run all the same,
+    def _without_unknown_runs(self, out: dict[Job, FedJob | None]) -> list[Job]:
+        """The jobs that may be canceled. One that has nodes and no attempt here may have a run all the same,
         which is newer than the backup that the server was restored from: a job with a run folder is left alone.
         """
         asked = {
@@ -331,7 +335,7 @@ class Cluster:
                 feeding.take_back(
                     row, f"job {job.id} has a run that this server does not know; it is left to end"
                 )
-        return [job.id for job in out if job not in asked]
+        return [job for job in out if job not in asked]
 
     def _runs_in(self, job: Job, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What there is of these runs where the job has its nodes; of some it may not be known. Raises RemoteError.
@@ -340,7 +344,8 @@ class Cluster:
         """
         request: dict[str, Any] = {"runs": keys}
         if self.settings.folder_is_shared:
-            request["elsewhere"] = keys
+            user = None if job.user == slurm_listed.account_of(self.login) else job.user
+            request |= {"elsewhere": keys, "accounts": dict.fromkeys(keys, user)}
             answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
         else:
             known, names = slurm_nodes.of_pool(self.pool), texts.nodes(job.nodelist)
@@ -351,12 +356,6 @@ class Cluster:
             answer = slurm_node.verb(self.login, job.id, nodes, "status", {"of_node": own})
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
-
-
-def _of(row: FedJob, jobs: dict[str, Job]) -> Job | None:
-    """Its job. A new cluster counts from 1 again, so a job with the id and another comment is a different one."""
-    job = jobs.get(row.job_id or row.attempt)
-    return job if job is not None and job.comment == row.attempt else None
 
 
 def _should_have_ended(attempt: Allocation | None, now: datetime) -> bool:

@@ -128,7 +128,7 @@ def _why_not_there(member: Member) -> str:
         return f"Its first launch was to be under {was}; by now the jobs of its owner run under {is_now}."
     if login_accounts.may_run(pool, account, host.facts):
         return ""
-    return f"{lacks_account([host.name], pool.name, shared=pool.shared_account).sentence}."
+    return f"{lacks_account([host.name], pool.name, shared=login_accounts.is_shared(pool)).sentence}."
 
 
 def _send(member: Member, order: dict[str, Any], code: bytes) -> dict[str, Any]:

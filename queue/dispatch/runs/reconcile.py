@@ -102,7 +102,7 @@ def _ask(host_id: uuid.UUID) -> None:
 def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None:
     asked = presence.database_now()
     keys = [member.run_key for member in [*members, *uploading]]
-    accounts = {member.run_key: name for member in members if (name := member.allocation.account)}
+    accounts = {member.run_key: member.allocation.account for member in members}
     try:
         request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
         if host_samples.claim(row, asked):

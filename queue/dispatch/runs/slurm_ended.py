@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from dispatch.runs import reconcile, settle
+from dispatch.runs.slurm_listed import user_of
 from dispatch.ssh import remote, slurm_login
 from events.presence import Whole
 from hosts.models import Host, ResourcePool, SlurmFacts
@@ -31,7 +32,7 @@ _ASKED_AT_ONCE = 500
 _SACCT_SECONDS = 10.0
 
 
-def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> None:
+def ask(pool: ResourcePool, login: Host, over: Iterable[FedJob]) -> None:
     """Note how jobs ended of which squeue has not told it, by sacct, where the cluster has accounting.
 
     That it does not answer or knows nothing yet is as if there was none. While they are not settled, it is asked again.
@@ -44,7 +45,7 @@ def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> N
         return
     for first in range(0, len(asked), _ASKED_AT_ONCE):
         some = asked[first : first + _ASKED_AT_ONCE]
-        words = sacct.command([row.job_id for row in some], [row.attempt for row in some], user=user)
+        words = sacct.command([row.job_id for row in some], [row.attempt for row in some])
         try:
             said, _ = slurm_login.ask(login, words, timeout_seconds=_SACCT_SECONDS)
         except remote.RemoteError as error:
@@ -52,7 +53,9 @@ def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> N
             return
         for each in sacct.ended(said):
             row = unknown.get(each.id)
-            if row is not None and row.attempt == each.name and ends.says_how(each.state):
+            # anybody may give a job of theirs any name
+            is_its = row is not None and (each.name, each.user) == (row.attempt, user_of(row, login))
+            if row is not None and is_its and ends.says_how(each.state):
                 feeding.told(row, each.state, each.exit_code)
 
 
@@ -69,6 +72,11 @@ def is_heard(member: Member, whole: Whole | None) -> bool:
 def may_live(member: Member, over_at: datetime, whole: Whole) -> bool:
     """Whether its exit file may come yet, or its runner was heard after Slurm said that the job is over."""
     return _quiet_seconds(whole, member.heartbeat_at, over_at) < _LATE_SECONDS
+
+
+def is_long_over(member: Member, over_at: datetime, whole: Whole) -> bool:
+    """Whether its folder, of which nobody can tell, is not waited for any more: its account is gone or silent."""
+    return _quiet_seconds(whole, member.heartbeat_at, over_at) > settings.DRAIN_SECONDS
 
 
 def settle_over(

@@ -6,13 +6,14 @@ from django.conf import settings
 
 from accounts.models import Cluster
 from dispatch.engines import chosen
+from hosts.login_accounts import unix_ids
 from hosts.models import Host, Slot
 from hosts.runtimes import usable_runtimes
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
 from jobs.transitions import run_token
 from metrics import chunks
-from trainmaster.protocol import PROTOCOL, Limits, Spec, UnixIds
+from trainmaster.protocol import PROTOCOL, Limits, Spec
 
 
 def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
@@ -41,7 +42,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
         "unix_user": allocation.account,
-        "unix_ids": _unix_ids(allocation),
+        "unix_ids": unix_ids(task.job.owner, allocation.account),
         "user": run.user or None,
         "python": run.python or (None if in_image else host.python or by_way.python) or None,
         "activate": run.activate or (None if in_image else host.activate or by_way.activate) or None,
@@ -64,14 +65,6 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "mounts": None if in_image else list(run.mounts),  # type: ignore[arg-type]  # checked as well
         "remarks": [*run.remarks, *([] if not_used is None else [not_used])],
     }
-
-
-def _unix_ids(allocation: Allocation) -> UnixIds | None:
-    """Numbers that the linked account must have; None for the login's, and for one of an earlier link."""
-    owner = allocation.task.job.owner
-    if allocation.account is None or allocation.account != owner.unix_user:
-        return None
-    return {"uid": owner.unix_uid, "gid": owner.unix_gid}
 
 
 def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:

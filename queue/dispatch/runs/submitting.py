@@ -13,16 +13,19 @@ from django.db.models import Q
 
 from dispatch.engines import slurm_jobs, slurm_sections
 from dispatch.going_on import going_on
+from dispatch.runs.slurm_listed import account_of
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.server_route import server_address
-from dispatch.ssh.slurm_login import SlurmRefused
+from dispatch.ssh.slurm_login import Person, SlurmRefused
 from events import presence
-from hosts import slurm_nodes
+from hosts import login_accounts, slurm_nodes
 from hosts.models import Host, ResourcePool, Slot
 from hosts.slurm.settings import JobSettings, SlurmSettings
 from jobs import feeding
 from jobs.fed_jobs import FedJob
 from jobs.time_limits import time_used
+from trainmaster.host.launching import SHARED_MODE
+from trainmaster.own_folders import SHELL
 from trainmaster.paths import Workdir
 
 log = logging.getLogger(__name__)
@@ -74,7 +77,7 @@ class Submissions:
     def send_due(self) -> None:
         """Hand to Slurm what is not there yet; forget what never was and is no longer wanted."""
         now, due = presence.database_now(), []
-        for row in feeding.open_jobs(self.pool.pk).select_related("task").order_by("pk"):
+        for row in feeding.open_jobs(self.pool.pk).select_related("task__job__owner").order_by("pk"):
             if row.job_id or row.allocation_id or row.sent_at is not None:
                 continue
             if row.back_at is not None:
@@ -82,9 +85,31 @@ class Submissions:
             elif row.send_after is None or row.send_after <= now:
                 due.append(row)
         if due and self._has_bundle() and self._has_folder(due):
-            for row in due:
-                with going_on(f"the submission of {row.attempt}"):
-                    self._send(row)
+            for account, rows in self._by_account(due).items():
+                self._send_all(account, rows)
+
+    def _by_account(self, due: Iterable[FedJob]) -> dict[str, list[FedJob]]:
+        """The rows by the account under which they are submitted; empty: that of the login node.
+
+        Accounts of which something is in doubt come last: anybody may hold up what runs under their own.
+        """
+        found: dict[str, list[FedJob]] = {}
+        for row in due:
+            account = login_accounts.unix_user(self.pool, row.task.job.owner.unix_user) or ""
+            found.setdefault(account, []).append(row)
+        slow = {
+            account: any(row.sends and not row.refused for row in rows) for account, rows in found.items()
+        }
+        return dict(sorted(found.items(), key=lambda each: slow[each[0]]))
+
+    def _send_all(self, account: str, rows: list[FedJob]) -> None:
+        """Those of one account, until one is not answered: what is wrong with it holds up nobody else's for long."""
+        if self._printer(account) and not self._has_own_folder(account, rows):
+            return
+        for row in rows:
+            with going_on(f"the submission of {row.attempt}"):
+                if not self._send(row, account) and account:
+                    return
 
     def _has_bundle(self) -> bool:
         """Whether the login node has the current bundle, a program of which each job runs."""
@@ -102,55 +127,89 @@ class Submissions:
         """
         if not self._shared_folder:
             return True
-        folder = shlex.quote(slurm_jobs.output_folder(self._shared_folder))
-        old = f"find {folder} -maxdepth 1 -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +"
         root, mark = Path(self._shared_folder), Workdir(Path(self._shared_folder)).shared
         no_mark = f"{shlex.quote(str(root))} is not the folder that the cluster shares, or is not mounted"
         is_there = f"[ -e {shlex.quote(str(mark))} ] || {{ echo {no_mark} >&2; exit 1; }}"
-        can_write = f"mkdir -p {folder} && echo > {folder}/.tried && rm -f {folder}/.tried"
-        fails = f"{{ echo {folder} cannot be written to >&2; exit 1; }}"
+        if self.settings.has_own_accounts:  # sticky, so that each account makes its own there
+            printed = shlex.quote(slurm_jobs.printed_folder(self._shared_folder))
+            script = f"{is_there}; mkdir -p {printed} && chmod {SHARED_MODE:o} {printed}"
+        else:
+            folder = slurm_jobs.output_folder(self._shared_folder)
+            script = f"{is_there}; {_kept_in(folder, f'mkdir -p {shlex.quote(folder)}')}"
+        return self._asked(due, script)
+
+    def _has_own_folder(self, account: str, rows: Iterable[FedJob]) -> bool:
+        """The same of one account: it alone writes there, and removes what is old."""
+        folder = slurm_jobs.output_folder(self._shared_folder, self._printer(account))
+        place = shlex.quote(folder)
+        make = f"{{ mkdir -m 700 {place} 2>/dev/null; {SHELL}; ours {place}; }}"
+        return self._asked(rows, _kept_in(folder, make), account)
+
+    def _asked(self, rows: Iterable[FedJob], script: str, account: str = "") -> bool:
+        """Whether the script did well on the login node; else why not is kept, and nothing was submitted."""
+        rows = list(rows)
+        person = self._person(rows[0], account) if account else None
         try:
-            slurm_login.ask(self.login, ["sh", "-c", f"{is_there}; {can_write} || {fails}; {old} || :"])
+            slurm_login.ask(self.login, ["sh", "-c", script], person=person)
         except remote.RemoteError as error:
-            for row in due:
-                feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)
+            of_account = account and isinstance(error, remote.VerbFailed | SlurmRefused)
+            for row in rows:
+                if of_account:  # it takes no place of others while it cannot be used
+                    feeding.turned_down(row, str(error), pause(row))
+                else:
+                    feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)
             return False
         return True
 
-    def _send(self, row: FedJob) -> None:
-        """One sbatch. Without an answer the job is looked for by its comment before another is sent (`clusters`)."""
+    def _person(self, row: FedJob, account: str) -> Person | None:
+        """Under which account Slurm is asked for a job; None: that of the login node."""
+        return Person(account, login_accounts.unix_ids(row.task.job.owner, account)) if account else None
+
+    def _printer(self, account: str) -> str:
+        """Whose folder has what a job prints; empty: the one that all share."""
+        return (account or account_of(self.login)) if self.settings.has_own_accounts else ""
+
+    def _send(self, row: FedJob, account: str) -> bool:
+        """One sbatch: whether it was answered. If not, the job is looked for by its comment before another is sent
+        (`clusters`).
+        """
         own = slurm_sections.of_tasks([row.task_id]).get(row.task_id, JobSettings())
-        words = slurm_jobs.command(self.settings.with_job(own), self._wish(row))
-        script = self._script(row)
-        if not feeding.claim_submission(row):
-            return
+        words = slurm_jobs.command(self.settings.with_job(own), self._wish(row, account))
+        script = self._script(row, account)
+        if not feeding.claim_submission(row, account):
+            return True
         doubt = feeding.DOUBT_SECONDS
         try:
-            said, _ = slurm_login.ask(self.login, words, script.encode())
+            said, _ = slurm_login.ask(self.login, words, script.encode(), person=self._person(row, account))
         except SlurmRefused as error:
             if slurm_jobs.may_have_come(error.said):
                 feeding.not_submitted(row, str(error), doubt, in_doubt=True)
             else:
                 feeding.turned_down(row, str(error), pause(row))
-            return
+            return True
         except remote.NotAsked as error:
             feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)
-            return
+            return False
         except remote.RemoteError as error:
-            feeding.not_submitted(row, str(error), doubt, in_doubt=True)
-            return
+            account_said_no = isinstance(error, remote.VerbFailed) and not error.delivered
+            if account_said_no:
+                feeding.turned_down(row, str(error), pause(row))
+            else:
+                feeding.not_submitted(row, str(error), doubt, in_doubt=True)
+            return False
         job_id = slurm_jobs.job_id_of(said)
         if job_id:
             feeding.submitted(row, job_id)
         else:
-            feeding.not_submitted(row, f"sbatch answered {said.strip()!r}", doubt, in_doubt=True)
+            feeding.not_submitted(row, f"sbatch answered {said.strip()[:200]!r}", doubt, in_doubt=True)
+        return True
 
     @property
     def _shared_folder(self) -> str:
         """Of the runs, on the login node and all nodes; empty: each node has its own."""
         return self.login.workdir if self.settings.folder_is_shared else ""
 
-    def _script(self, row: FedJob) -> str:
+    def _script(self, row: FedJob, account: str) -> str:
         seconds, python = settings.SLURM_START_SECONDS, remote.python_of(self.login)
         folder = self._shared_folder
         if folder:
@@ -165,9 +224,10 @@ class Submissions:
             ask = slurm_jobs.ask_to_save_apart(python, own, row.attempt, row.nodes)
             tell = ("true",)  # the program that could is not there yet
         word = slurm_jobs.word_of(server_address(self.login), feeding.start_token(row.attempt))
-        return slurm_jobs.script(attend, ask, tell, word, slurm_jobs.output(folder, row.attempt))
+        printed = slurm_jobs.output(folder, row.attempt, self._printer(account))
+        return slurm_jobs.script(attend, ask, tell, word, printed)
 
-    def _wish(self, row: FedJob) -> slurm_jobs.Wish:
+    def _wish(self, row: FedJob, account: str) -> slurm_jobs.Wish:
         nodes = slurm_nodes.of_pool(self.pool)
         slots = max((host.slots.filter(missing=False).count() for host in nodes.values()), default=1)
         cpus = min((int(host.facts.get("slurm", {}).get("cpus") or 0) for host in nodes.values()), default=0)
@@ -185,4 +245,13 @@ class Submissions:
             minutes=minutes,
             grace_seconds=int(settings.TIME_LIMIT_SAVE_SECONDS),
             exclude=avoided(nodes, row),
+            printer=self._printer(account),
         )
+
+
+def _kept_in(folder: str, make: str) -> str:
+    """A script that makes the folder, tries to write there, and removes what is old."""
+    place = shlex.quote(folder)
+    can_write = f"{make} && echo > {place}/.tried && rm -f {place}/.tried"
+    fails = f"{{ echo {place} cannot be written to >&2; exit 1; }}"
+    return f"{can_write} || {fails}; find {place} -maxdepth 1 -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + || :"

@@ -11,12 +11,19 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from dispatch.ssh import connections, remote
-from dispatch.ssh.contact_errors import RemoteError
+from dispatch.ssh.contact_errors import RemoteError, VerbFailed
+from dispatch.ssh.ssh_session import CommandAnswer
 from hosts.models import Host
+from trainmaster.protocol import UnixIds
 
 TIMEOUT_SECONDS = 60.0
+#: under the account of a person, who may stop what runs there: others wait for no more than that
+PERSON_SECONDS = 20.0
+#: of these, for its answer that it took too long
+_ANSWERED_SECONDS = 4.0
 _SHOWN_CHARACTERS = 500
 _NOT_FOUND = 127
 #: where builds from source and cluster managers put it
@@ -51,6 +58,13 @@ _SCRIPT = (
 )
 
 
+class Person(NamedTuple):
+    """The Unix account under which a command is run instead of the login's, and the numbers that it must have."""
+
+    account: str
+    ids: UnixIds | None = None
+
+
 class SlurmRefused(RemoteError):
     """The command ran on the login node and said no. `said`: its own words, of several lines."""
 
@@ -67,10 +81,12 @@ def ask(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
     ends: bool = False,
+    person: Person | None = None,
 ) -> tuple[str, str]:
     """(what the command printed, what it said on stderr). Raises SlurmRefused, or RemoteError if it was not asked.
 
-    `ends`: nothing of it is left on the login node once nobody waits for the answer any more.
+    `ends`: nothing of it is left on the login node once nobody waits for the answer any more. `person`: under whose
+    account, as hosts do it; what it answers is theirs to write.
     """
     mark = secrets.token_hex(8)
     if ends:
@@ -86,9 +102,12 @@ def ask(
         unset_more=_OPTIONS_OF_SRUN if words[0] == "srun" else "",
         command=shlex.join([*before, *words]),
     )
-    answer = remote.noted_shell(
-        login, f"/bin/sh -c {shlex.quote(script)}", stdin, timeout_seconds=timeout_seconds
-    )
+    if person is not None:
+        answer = _under(login, person, script, stdin)
+    else:
+        answer = remote.noted_shell(
+            login, f"/bin/sh -c {shlex.quote(script)}", stdin, timeout_seconds=timeout_seconds
+        )
     noise, begun, printed = answer.stdout.decode(errors="replace").partition(f"\n{mark}\n")
     said = answer.stderr.decode(errors="replace").rpartition(f"\n{mark}\n")[2]
     if not begun:
@@ -110,3 +129,20 @@ def ask(
             code=answer.code,
         )
     return printed, said
+
+
+def _under(login: Host, person: Person, script: str, stdin: bytes) -> CommandAnswer:
+    """Raises RemoteError, a VerbFailed that was not `delivered` where the login may not do it."""
+    request = {
+        "unix_user": person.account,
+        "unix_ids": person.ids,
+        "script": script,
+        "stdin": stdin.decode(),
+        "seconds": PERSON_SECONDS - _ANSWERED_SECONDS,
+    }
+    said = remote.verb(login, "command", request, timeout_seconds=PERSON_SECONDS)
+    code, printed, errors = said.get("code"), said.get("stdout"), said.get("stderr")
+    if not (isinstance(code, int) and isinstance(printed, str) and isinstance(errors, str)):
+        sentence = f"What a command under the account {person.account} answered cannot be read."
+        raise VerbFailed("broke", sentence, delivered=True)
+    return CommandAnswer(code=code, stdout=printed.encode(), stderr=errors.encode())

@@ -109,7 +109,7 @@ def _resolve(host: Host) -> None:
 
 
 #: Checks without which no run could do its work, or not alone; the others are told and left to the person.
-_NEEDED = {"disk", "route", "machine"}
+_NEEDED = {"disk", "route", "machine", "people"}
 
 
 @transaction.atomic

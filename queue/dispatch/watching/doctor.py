@@ -10,6 +10,7 @@ from django.db import transaction
 
 from dispatch.ssh import connections, remote, server_route, tunnel
 from dispatch.ssh.dialling import endpoint_of
+from dispatch.watching import slurm_people
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from events.announce import announce
@@ -91,6 +92,7 @@ def examine(host: Host) -> list[Check]:
     """Judge the facts on the row, measure the clock, find the way back; store all of it. Raises RemoteError."""
     skew = clock_skew(host)
     report = examine_facts(host.facts, host.python, host.activate, skew)
+    report = [_of_cluster(check, host) if host.pool.slurm else check for check in report]
     admitting.found_so_far(host, report)
     tried = {
         "route": _find_route(host),
@@ -99,12 +101,24 @@ def examine(host: Host) -> list[Check]:
         "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
         "account": _account(host),
         "linked": _linked(host),
+        "people": slurm_people.check(host),
         "users": ("ok", trust.of_server().sentence),
     }
     report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
     tunnel.tell_untold(host.pk)
     return report
+
+
+def _of_cluster(check: Check, host: Host) -> Check:
+    """The check of a login node: where its pool has one account for all, it matters not whom the login may become."""
+    if check["name"] != "isolation" or not login_accounts.is_shared(host.pool):
+        return check
+    name = host.facts["account"]["name"]
+    sentence = (
+        f"All jobs of pool {host.pool.name} run under {name} (accounts=one) and are not kept from each other."
+    )
+    return {**check, "state": "warn", "sentence": sentence}
 
 
 def judge_accounts() -> None:
@@ -132,12 +146,13 @@ def _account(host: Host) -> Said | None:
     unlinked = login_accounts.submitters_as_login(pool, [account["name"]])
     if not unlinked:
         return "ok", "All users who may submit have a linked account; no job runs as the login account."
-    whose = f"Jobs of {listed(unlinked)}" if not pool.shared_account else "All jobs"
+    shared = login_accounts.is_shared(pool)
+    whose = "All jobs" if shared else f"Jobs of {listed(unlinked)}"
     if pool.allow_login_account:
         return "warn", (
             f"{whose} run as {login}: each of them can read and end everything here. Pool {pool.name} allows it."
         )
-    link = "" if pool.shared_account else " Link accounts with `trainmaster user link-with-agent-user`, or"
+    link = "" if shared else " Link accounts with `trainmaster user link-with-agent-user`, or"
     allow = f"allow it with `trainmaster pool edit {pool.name} --allow-login-account`."
     return "fail", (
         f"{whose} would run as {login}, so they are refused here.{link} {allow if link else allow.capitalize()}"
@@ -146,7 +161,7 @@ def _account(host: Host) -> Said | None:
 
 def _linked(host: Host) -> Said | None:
     """Which linked accounts can become root there, and so are not kept from the others."""
-    if host.pool.shared_account or not login_accounts.may_switch(host.facts):
+    if login_accounts.is_shared(host.pool) or not login_accounts.may_switch(host.facts):
         return None
     found = login_accounts.linked_like_root(host.facts)
     if not found:

@@ -16,7 +16,7 @@ from dispatch.ssh import slurm_login
 from dispatch.ssh.remote import RemoteError
 from dispatch.ssh.slurm_login import SlurmRefused
 from events import presence
-from hosts import admitting, slurm_nodes, slurm_pool
+from hosts import admitting, login_accounts, slurm_nodes, slurm_pool
 from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import facts, scontrol, squeue, texts
 from hosts.slurm.facts import ClusterFacts
@@ -67,12 +67,15 @@ def read(pool: ResourcePool, login: Host, before: ClusterFacts | None = None) ->
     partition = facts.chosen_partition(rules, scontrol.partitions(_asked(login, scontrol.PARTITION)))
     nodes = scontrol.nodes(_asked(login, scontrol.NODE))
     config, config_at = _config(login, before, nodes)
+    name = (login.facts.get("account") or {}).get("name") or ""
+    if not login_accounts.is_shared(pool):
+        facts.refuse_hidden_jobs(config, name)
     mark = f"#{secrets.token_hex(8)}#"
     jobs = squeue.jobs(_asked(login, squeue.command(mark)), mark)
-    ours, account = _comments(pool), (login.facts.get("account") or {}).get("name")
+    ours = _marks(pool)
 
     def is_ours(job: Job) -> bool:
-        return job.comment in ours and account in {None, job.user}
+        return job.comment in ours and (not name or (ours[job.comment] or name) == job.user)
 
     return facts.of_cluster(rules, config, partition, nodes, jobs, is_ours, config_at)
 
@@ -89,9 +92,9 @@ def _config(login: Host, before: ClusterFacts | None, nodes: list[Node]) -> tupl
     return scontrol.config(_asked(login, scontrol.CONFIG)), now
 
 
-def _comments(pool: ResourcePool) -> frozenset[str]:
-    """The comments of the Slurm jobs of this pool: each has the id of the attempt that it is for."""
-    return frozenset(feeding.open_jobs(pool.pk).values_list("attempt", flat=True))
+def _marks(pool: ResourcePool) -> dict[str, str]:
+    """The comments of the Slurm jobs of this pool, each the id of the attempt that it is for, and their accounts."""
+    return dict(feeding.open_jobs(pool.pk).values_list("attempt", "unix_user"))
 
 
 def _asked(login: Host, words: Sequence[str], timeout_seconds: float = slurm_login.TIMEOUT_SECONDS) -> str:
@@ -110,7 +113,8 @@ def admit(login: Host) -> None:
     """
     pool = login.pool
     found = read(pool, login)
-    _try_submission(login, SlurmSettings.of(pool.slurm), found)
+    if login_accounts.is_shared(pool):  # else the doctor has tried it for each person
+        _try_submission(login, SlurmSettings.of(pool.slurm), found)
     _try_folder(login, slurm_pool.folder_of(pool))
     slurm_nodes.took_in(pool, login, found)
     feeding.try_again(pool.pk)
@@ -122,29 +126,24 @@ def submission(rules: SlurmSettings, partition: str) -> list[str]:
     return [*rules.sbatch_args, *(f"--{name}={text}" for name, text in named.items() if text)]
 
 
-def _try_submission(login: Host, rules: SlurmSettings, found: ClusterFacts) -> None:
-    """Whether the account may submit one slot's worth, without submitting it."""
+def trial(rules: SlurmSettings, partition: str) -> list[str]:
+    """The words that ask whether an account may submit one slot's worth, without submitting it."""
     slot = f"--gres=gpu:{rules.gpu_type + ':' if rules.gpu_type else ''}1" if rules.is_gpu else "--ntasks=1"
-    words = [
-        "sbatch",
-        "--test-only",
-        *submission(rules, found.partition),
-        "--nodes=1",
-        slot,
-        "--wrap",
-        "true",
-    ]
+    return ["sbatch", "--test-only", *submission(rules, partition), "--nodes=1", slot, "--wrap", "true"]
+
+
+def _try_submission(login: Host, rules: SlurmSettings, found: ClusterFacts) -> None:
     try:
-        _asked(login, words)
+        _asked(login, trial(rules, found.partition))
     except SlurmRefused as error:
         raise Refusal(
             f"Slurm would not take a job from {login.login_user or 'this account'} for partition {found.partition!r}: "
-            f"{_in_a_line(error.said)}. Correct partition, account, qos or sbatch_args, or ask an administrator of "
+            f"{in_a_line(error.said)}. Correct partition, account, qos or sbatch_args, or ask an administrator of "
             "the cluster."
         ) from error
 
 
-def _in_a_line(said: str) -> str:
+def in_a_line(said: str) -> str:
     """What sbatch says, without the words that it puts before each line."""
     lines = [line.strip().removeprefix("sbatch: ").removeprefix("error: ") for line in said.splitlines()]
     return "; ".join(filter(None, lines))[:300].rstrip(".") or "it gave no reason"
@@ -163,6 +162,6 @@ def _try_folder(login: Host, path: str) -> None:
         _asked(login, ["sh", "-c", line], _FOLDER_SECONDS)
     except SlurmRefused as error:
         raise Refusal(
-            f"The folder {path} cannot be written to on {login.name}: {_in_a_line(error.said)}. "
+            f"The folder {path} cannot be written to on {login.name}: {in_a_line(error.said)}. "
             "Give another one with folder=PATH."
         ) from error

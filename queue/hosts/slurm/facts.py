@@ -113,6 +113,18 @@ def refuse_old(config: Mapping[str, str]) -> None:
         raise Refusal(f"The cluster has Slurm {version}. Use one with Slurm 20.11 or later.")
 
 
+def refuse_hidden_jobs(config: Mapping[str, str], account: str) -> None:
+    """Raises Refusal if Slurm would not show the jobs of others to the account of the login node."""
+    private = {each.strip().lower() for each in config.get("PrivateData", "").split(",")}
+    seen_by = {"root", config.get("SlurmUser", "").partition("(")[0]}
+    if "jobs" in private and account not in seen_by:
+        raise Refusal(
+            f"accounts=own: Slurm hides the jobs of others from {account} (PrivateData has jobs), so the server would "
+            "not know of its own. Log in as root or as Slurm's user, have jobs taken out of PrivateData, or use "
+            "accounts=one."
+        )
+
+
 def chosen_partition(settings: SlurmSettings, partitions: Iterable[Partition]) -> Partition:
     """The pool's partition, or the cluster's default one. Raises Refusal."""
     known = {row.name: row for row in partitions}

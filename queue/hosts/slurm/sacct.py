@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hosts.slurm import texts
 
-_FIELDS = ("JobID", "JobName", "State", "ExitCode")
+_FIELDS = ("JobID", "JobName", "User", "State", "ExitCode")
 #: of a process that a signal ended, as shells count; and the highest code
 _SIGNALS_FROM, _CODES_TO = 128, 255
 
@@ -20,13 +20,17 @@ class Ended(NamedTuple):
 
     id: str
     name: str
+    user: str
     state: str
     exit_code: int
 
 
-def command(ids: Iterable[str], names: Iterable[str], *, user: str) -> tuple[str, ...]:
-    """-X: without steps. Of a job that was requeued, or whose id was used again, the last one."""
-    of = ("-j", ",".join(ids), f"--name={','.join(names)}", "-u", user)
+def command(ids: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """-X: without steps. Of a job that was requeued, or whose id was used again, the last one.
+
+    --allusers, and not the users by name: sacct ends if it does not know one of them.
+    """
+    of = ("-j", ",".join(ids), f"--name={','.join(names)}", "--allusers")
     return ("sacct", "-X", "--noheader", "--parsable2", *of, "-o", ",".join(_FIELDS))
 
 
@@ -41,7 +45,9 @@ def ended(text: str) -> list[Ended]:
         parts = line.split("|")
         if len(parts) != len(_FIELDS):
             continue
-        id_, name, state, code = parts
+        id_, name, user, state, code = parts
         exit_code, signal = (texts.whole(part) or 0 for part in [*code.split(":"), "0"][:2])
-        found.append(Ended(id_, name, state, min(_CODES_TO, _SIGNALS_FROM + signal if signal else exit_code)))
+        found.append(
+            Ended(id_, name, user, state, min(_CODES_TO, _SIGNALS_FROM + signal if signal else exit_code))
+        )
     return found

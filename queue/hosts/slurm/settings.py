@@ -21,6 +21,7 @@ _MAX_FED_MOST = 1000
 SLOTS_MOST = 1024
 _TEXT_MOST = 255
 _SLOT_TYPES = ("cuda", "rocm", "cpu")
+_ACCOUNTS = ("one", "own")
 _MACHINE = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,252}")
 _WORD = re.compile(r"[A-Za-z0-9_.:@+-]+")
 
@@ -45,6 +46,8 @@ class SlurmSettings:
     folder: str = ""
     #: the login node and all nodes see the same folder; else each node has its own
     folder_is_shared: bool = True
+    #: `own`: jobs run under the Unix accounts of their owners; `one`: all under that of the login node
+    accounts: str = "one"
     #: where nodes reach the login node, which carries a tunnel to the server; empty: they reach that as it does
     tunnel: str = ""
     #: how many of our jobs may wait in Slurm at the same time
@@ -64,6 +67,10 @@ class SlurmSettings:
         return replace(
             self, sbatch_args=(*self.sbatch_args, *job.sbatch_args), gpu_type=job.gpu_type or self.gpu_type
         )
+
+    @property
+    def has_own_accounts(self) -> bool:
+        return self.accounts == "own"
 
     @property
     def is_gpu(self) -> bool:
@@ -107,6 +114,11 @@ def fault(value: object) -> Fault:
             return f"{name}: {sentence}"
     if value.get("folder_is_shared") is False and not str(value.get("folder", "")).startswith("/"):
         return "folder is required with folder_is_shared=no: a path on each node's disk, such as /scratch/trainmaster"
+    if value.get("accounts") == "own" and value.get("folder_is_shared") is False:
+        return (
+            "accounts=own needs a folder that the login node and all nodes share, and folder_is_shared=no has none; "
+            "choose accounts=one, or a shared folder"
+        )
     if value.get("slot_type") == "cpu" and value.get("gpu_type"):
         return "gpu_type: slots of this pool are CPUs (slot_type: cpu), so no type of GPU can be asked for"
     return None
@@ -209,6 +221,9 @@ _CHECKS: dict[str, Callable[[object], Fault]] = {
     "folder": _folder,
     "folder_is_shared": lambda value: (
         None if isinstance(value, bool) else f"found {value!r}; allowed: true or false"
+    ),
+    "accounts": lambda value: (
+        None if value in _ACCOUNTS else f"found {value!r}; allowed: {' or '.join(_ACCOUNTS)}"
     ),
     "tunnel": _tunnel,
     "max_fed": _max_fed,

@@ -19,6 +19,7 @@ _COUNT = _FIELDS.count("|")
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 #: an array whose list of elements is cut (`0-5,7...`) has at least the elements that are listed
 _AT_ONCE = re.compile(r"%\d+$")
+_UNKNOWN_USER = re.compile(r"^(?:squeue: )?(?:error: )?Invalid user(?: id)?: (\S+)$", re.MULTILINE)
 
 
 class Job(NamedTuple):
@@ -63,6 +64,11 @@ def command(mark: str, *, user: str = "", ids: tuple[str, ...] = ()) -> tuple[st
     of = ("-u", user) if user else ()
     which = ("-j", ",".join(ids)) if ids else ()
     return ("squeue", "--noheader", "--all", "--states=all", *of, *which, "-o", mark + _FIELDS)
+
+
+def unknown_users(said: str) -> set[str]:
+    """The users that it could not find just now, as it says on stderr: it leaves them out and lists the others."""
+    return set(_UNKNOWN_USER.findall(said))
 
 
 def jobs(text: str, mark: str) -> list[Job]:

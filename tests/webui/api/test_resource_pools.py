@@ -46,6 +46,11 @@ def test_pools_are_changed_by_admins_alone(cast: Cast, pool: ResourcePool, who: 
         ({"name": "x", "slurm": {"partition": "gpu"}}, 400, "slurm: login is required: the name or address"),
         ({"name": "x", "slurm": {"login": "stars"}, "loginRoute": {"port": 22}}, 400, "address"),
         (
+            {"name": "x", "slurm": {"login": "stars", "accounts": "own"}, "sharedAccount": True},
+            400,
+            "contradicts accounts=own",
+        ),
+        (
             {"name": "x", "defaultMaxTimeSeconds": 9, "longestMaxTimeSeconds": 5},
             400,
             "longer than the longest",

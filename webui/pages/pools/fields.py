@@ -304,7 +304,7 @@ class PoolForm(Form):
     slurm = Cluster(
         "Slurm cluster",
         "Such as login=stars,partition=gpu. Other settings: account, qos, slot_type, gpu_type, slots_per_node, folder, "
-        "folder_is_shared, tunnel, max_fed, sbatch_args, ends.",
+        "folder_is_shared, accounts, tunnel, max_fed, sbatch_args, ends.",
         none="none: hosts reached by SSH",
     )
     default_compute = Switch(
