@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0042_member_pace'),
+        ('jobs', '0043_elements_wait_for_elements'),
     ]
 
     operations = [

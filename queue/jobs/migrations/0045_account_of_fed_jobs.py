@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0042_member_pace'),
+        ('jobs', '0044_tasks_that_recover'),
     ]
 
     operations = [
