@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from embedded import processes
 from embedded.ports import LOOPBACK
 from tests.rig import forks, pace, parts, warm_cli
-from tests.rig.ports import free_port
+from tests.rig.ports import free_port, is_free
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 READY_LIMIT_SECONDS = 300.0
@@ -143,6 +143,8 @@ class Server:
             LIVE.remove(self)
         self.kill()
         pace.wait_until(lambda: not any(child.alive() for child in self.children().values()), 60)
+        # a part whose first thread has ended may have its socket for a moment yet
+        pace.wait_until(lambda: is_free(self.port, self.listen), 10)
         if self._shells:
             self._shells.end()
             self._shells = None
