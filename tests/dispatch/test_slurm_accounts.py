@@ -16,6 +16,7 @@ from dispatch.runs.submitting import Submissions
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.slurm_login import Person
 from dispatch.watching import slurm_people
+from events import presence
 from experiments import submit
 from experiments.config import parse
 from hosts import login_accounts, pool_edits, trust
@@ -232,6 +233,10 @@ def test_an_account_that_is_not_there_or_does_not_answer_holds_up_nobody_else(wo
     assert bobs.job_id and "no account 'alice'" in world.why(alices) and alices.refused, (
         "it takes no place of others"
     )
+    FedJob.objects.filter(pk=alices.pk).update(made_at=F("made_at") - timedelta(minutes=8), send_after=None)
+    Submissions(world.pool, world.login).send_due()
+    alices.refresh_from_db()
+    assert alices.send_after and (alices.send_after - presence.database_now()).total_seconds() > 300, "longer"
     world.faults["alice"] = remote.VerbFailed("broke", "It took longer than 20 s.", delivered=True)
     world.fed_of("alice")
     FedJob.objects.filter(unix_user="").update(send_after=None)
