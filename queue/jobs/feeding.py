@@ -43,6 +43,8 @@ _LATE = timedelta(hours=1)
 SAID_SECONDS = 60.0
 #: why what waits there is taken back, if its task could start
 OTHERS_AHEAD = "others are ahead of it now"
+#: between that and why it is still there
+_STILL_THERE = "; it is still there: "
 OTHER_ACCOUNT = "its owner's jobs run under another account now"
 
 
@@ -283,6 +285,13 @@ def take_back(row: FedJob, why: str) -> None:
     taken = FedJob.objects.filter(pk=row.pk, allocation=None, ended_at=None)
     if taken.update(back_at=Coalesce("back_at", Now()), back_why=why):
         row.back_at, row.back_why = row.back_at or timezone.now(), why
+
+
+def not_taken_out(row: FedJob, error: str) -> None:
+    """It was to leave Slurm, which the reason says why it has not."""
+    why = row.back_why.partition(_STILL_THERE)[0] + _STILL_THERE + error
+    FedJob.objects.filter(pk=row.pk, ended_at=None, back_at__isnull=False).update(back_why=why)
+    mark_dirty(row.pool_id)
 
 
 class _Refused(Exception):

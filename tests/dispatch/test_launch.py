@@ -1,6 +1,7 @@
 """Launches whose outcome is not known: nothing is taken for dead that may run, nothing waits that cannot."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -156,6 +157,18 @@ def test_a_launch_in_doubt_whose_ranks_live_without_a_folder_is_not_sent_again(t
         ranks.wait()
     assert member.state == MemberState.LAUNCHED
     assert not (tmp_path / "runs").exists(), "it was only asked about"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to give a folder away")
+def test_a_launch_in_doubt_is_not_what_another_account_has_put_in_its_place(tmp_path: Path) -> None:
+    member = attempted(assigned(tmp_path), Unreachable("It did not answer.", delivered=True))
+    run = tmp_path / "runs" / member.run_key
+    run.mkdir(parents=True)
+    (run / "state.json").write_text('{"boot_id": "x"}')
+    (run / "exit.json").write_text('{"code": 0}')
+    shutil.chown(run, "daemon")
+    member = launched_again(member)
+    assert (member.state, member.exit_reason) == (MemberState.ENDED, Reason.LAUNCH_FAILED)
 
 
 @pytest.mark.survive(20)

@@ -16,6 +16,7 @@ from dispatch.runs.submitting import Submissions
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.slurm_login import Person
 from dispatch.watching import slurm_people
+from events import presence
 from experiments import submit
 from experiments.config import parse
 from hosts import login_accounts, pool_edits, trust
@@ -56,6 +57,7 @@ class World(answers.World):
         self.listed: list[tuple[str, str, str, str]] = []
         self.users = ""
         self.unknown: list[str] = []
+        self.config = ""
         self.under: list[tuple[str, str]] = []
         self.faults: dict[str, Exception] = {}
 
@@ -78,6 +80,8 @@ class World(answers.World):
                 f"{mark}{id_}|{id_}|N/A|{state}|{user}|1|1|N/A|p|N/A|n1|None|{comment}\n"
                 for id_, user, state, comment in self.listed
             ), "".join(f"squeue: error: Invalid user: {user}\n\n" for user in self.unknown)
+        if words[0] == "scontrol":
+            return self.config, ""
         return super().ask(login, words, stdin, **more)
 
     def fed_of(self, name: str) -> FedJob:
@@ -179,6 +183,38 @@ def test_another_account_of_its_owner_takes_a_job_back_and_hands_it_over_again(w
     assert not Allocation.objects.exists() and new.back_at is not None
 
 
+def test_a_silent_account_keeps_its_jobs_in_slurm_and_says_so(world: World) -> None:
+    row = world.fed_of("alice")
+    world.listed = [("1", "alice", "PENDING", row.attempt)]
+    feeding.take_back(row, "others are ahead of it now")
+    world.faults["alice"] = remote.VerbFailed("broke", "It took longer than 20 s.", delivered=True)
+    for _ in range(2):
+        world.look()
+    row.refresh_from_db()
+    assert row.back_why == "others are ahead of it now; it is still there: It took longer than 20 s."
+    root = {"account": {"name": "root", "uid": 0, "switch": "root"}}
+    Host.objects.filter(pk=world.login.pk).update(facts=root)
+    world.login.refresh_from_db()
+    world.look()
+    assert world.canceled == ["1"] and world.under[-1] == ("scancel", "")
+
+
+def test_what_slurm_hides_by_now_is_not_over(world: World) -> None:
+    row = world.fed_of("alice")
+    world.listed = [("1", "alice", "PENDING", row.attempt)]
+    world.look()
+    world.listed, world.config = [], "PrivateData             = jobs\n"
+    world.look()
+    world.look_later()
+    row.refresh_from_db()
+    assert (row.job_id, row.over_at) == ("1", None)
+    world.config = ""
+    world.look()
+    world.look_later()
+    row.refresh_from_db()
+    assert row.refused
+
+
 def test_an_attempt_keeps_the_account_of_its_job(world: World) -> None:
     row = world.fed_of("alice")
     world.listed = [("1", "alice", "RUNNING", row.attempt)]
@@ -197,6 +233,10 @@ def test_an_account_that_is_not_there_or_does_not_answer_holds_up_nobody_else(wo
     assert bobs.job_id and "no account 'alice'" in world.why(alices) and alices.refused, (
         "it takes no place of others"
     )
+    FedJob.objects.filter(pk=alices.pk).update(made_at=F("made_at") - timedelta(minutes=8), send_after=None)
+    Submissions(world.pool, world.login).send_due()
+    alices.refresh_from_db()
+    assert alices.send_after and (alices.send_after - presence.database_now()).total_seconds() > 300, "longer"
     world.faults["alice"] = remote.VerbFailed("broke", "It took longer than 20 s.", delivered=True)
     world.fed_of("alice")
     FedJob.objects.filter(unix_user="").update(send_after=None)
@@ -239,6 +279,9 @@ def test_who_has_no_account_is_refused_and_the_doctor_says_whose_jobs_wait(world
     assert not [each for each in host_remarks.remarks({}, None, world.pool, "alice") if "Slurm" in each]
     world.faults["alice"] = world.faults["bob"]
     assert (slurm_people.check(world.login) or ("", ""))[0] == "fail"
+    world.faults["alice"] = remote.Unreachable("The link broke.")
+    with pytest.raises(remote.Unreachable):  # that is no fault of hers
+        slurm_people.check(world.login)
     world.login.facts = {"account": {**SUDO["account"], "switch": "none"}}
     assert "ml cannot switch to other accounts" in (slurm_people.check(world.login) or ("", ""))[1]
     assert not any("accounts=one" in gap for gap in trust.of_server().gaps)

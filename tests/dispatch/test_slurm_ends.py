@@ -55,10 +55,13 @@ class World:
         self.run: dict[str, Any] | None = None
         self.is_mounted = True
         self.jobs: dict[str, Job] | None = {}
-        patch.setattr(slurm_listed, "ask", lambda *_: self.jobs)
+        patch.setattr(slurm_listed, "ask", self._listed)
         patch.setattr(remote, "verb", self._verb)
         self.cluster = clusters.Cluster(pool, login)
         be_whole()
+
+    def _listed(self, *_: object) -> slurm_listed.Listed | None:
+        return None if self.jobs is None else slurm_listed.Listed({**self.jobs}, set())
 
     def job(self, state: str) -> dict[str, Job]:
         """What squeue says of its job, by the id."""

@@ -10,6 +10,7 @@ from django.utils import timezone
 from dispatch import tasks
 from dispatch.passes import pool_pass
 from dispatch.runs import intake, open_work, reconcile, uploads
+from dispatch.ssh import remote
 from events import presence
 from events.presence import Part
 from experiments import checkpoints
@@ -81,7 +82,9 @@ def test_the_last_file_of_its_checkpoint_lets_a_trial_go_on() -> None:
     assert trial_of(experiment).task.state == TaskState.RUNNING
 
 
-def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoint() -> None:
+def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     experiment, (older, _) = paused_with_checkpoints(2)
     upload(older)
     trial = trial_of(experiment)
@@ -89,6 +92,10 @@ def test_an_upload_that_the_runner_gave_up_frees_the_trial_for_an_older_checkpoi
     (member,) = uploads.awaited()
     assert reconcile.hosts_to_ask() == [member.host_id]
     uploads.settle(member, {"state": "ended", "finished": False})
+    monkeypatch.setattr(remote, "verb", lambda *_, **__: {"runs": {member.run_key: {"state": []}}})
+    reconcile._ask_runs(
+        member.host, [], [member]
+    )  # its account answers so, and others are settled all the same
     assert trial_of(experiment).task.blocked_by
     uploads.settle(member, {"state": "ended", "finished": True})
     trial = trial_of(experiment)

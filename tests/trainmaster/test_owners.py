@@ -81,6 +81,32 @@ def test_a_folder_in_the_place_of_a_run_is_not_the_run(workdir: Workdir) -> None
     assert asked(ended, workdir, {"1.a.1.0": None, "2.b.1.0": OTHER})["1.a.1.0"]["error"] == "taken"
 
 
+def test_an_account_answers_for_its_run_although_another_has_made_its_lock(
+    workdir: Workdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = {}
+
+    def heard_by_sudo(entry: Any, verb: str, request: dict[str, Any], where: Workdir) -> dict[str, Any]:
+        told.update(request)
+        return {}
+
+    monkeypatch.setattr(accounts, "by_sudo", heard_by_sudo)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    accounts._elsewhere(1, "status", lambda *_: {}, {"runs": {"3.c.1.0": None}}, workdir)
+    monkeypatch.undo()
+    workdir.lock("3.c.1.0").touch()
+    shutil.chown(workdir.lock("3.c.1.0"), OTHER)
+    found = accounts.for_each_owner(
+        "status",
+        lambda request, _: {"runs": {key: {"uid": os.getuid()} for key in request["runs"]}},
+        told["runs"],
+        {},
+        workdir,
+        told["accounts"],
+    )
+    assert found == {"3.c.1.0": {"uid": os.getuid()}}
+
+
 def test_a_node_starts_nothing_that_another_account_has_put_in_the_place_of_its_run(workdir: Workdir) -> None:
     paths = workdir.run("1.a.1.0")  # of another account than this one
     paths.ticket.write_text('{"job_id": "7"}')

@@ -307,7 +307,8 @@ def _elsewhere(
         raise VerbError("no_account", f"The run belongs to uid {owner}, which has no account here.") from None
     if os.getuid() == 0:
         return _as(entry, lambda: handler(request, workdir))
-    return by_sudo(entry, verb, request, workdir)
+    # it is asked of its own runs: also what has no folder is looked for under it
+    return by_sudo(entry, verb, {**request, "accounts": dict.fromkeys(request["runs"])}, workdir)
 
 
 def _owners(

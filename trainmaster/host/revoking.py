@@ -28,7 +28,8 @@ def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """
     key = check_run_key(str(request.get("run_key")))
     user: Optional[str] = request.get("unix_user")
-    if user is not None and uid_of(user) is None:  # so none of its launches can have come far, nor can one
+    owner = os.getuid() if user is None else uid_of(user)
+    if owner is None:  # so none of its launches can have come far, nor can one
         user = None
     check_mounted(request, workdir)
     make_workdir(workdir)
@@ -36,7 +37,7 @@ def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         let_others_in(workdir, elsewhere=bool(request.get("elsewhere")))
         return by_sudo(account(user), "revoke", request, workdir)
     _mark(workdir.run(key).revoked)
-    return {"run_key": key, "boot_id": boot_id(), "state": _state(workdir, key, user)}
+    return {"run_key": key, "boot_id": boot_id(), "state": _state(workdir, key, user, owner)}
 
 
 def _mark(path: Path) -> None:
@@ -48,14 +49,19 @@ def _mark(path: Path) -> None:
         os.close(descriptor)
 
 
-def _state(workdir: Workdir, key: str, user: Optional[str]) -> str:
+def _state(workdir: Workdir, key: str, user: Optional[str], owner: Optional[int]) -> str:
+    """`owner`: whose folder is the run's; None: its account is gone."""
     paths, until, ended = workdir.run(key), time.monotonic() + _END_SECONDS, False
-    uid = None if user is None else uid_of(user)
+    uid = None if user is None else owner
+
+    def begun() -> Dict[str, Any]:
+        return {"begun": paths.state.exists() and owner in (None, paths.root.lstat().st_uid)}
+
     while time.monotonic() < until:
         lock = launch_lock.take(workdir.lock(key), 0.0)
         try:
             ranks = of_account(marked().get(key, []), uid)
-            if not ended and (ranks or under(user, lambda: {"begun": paths.state.exists()})["begun"]):
+            if not ended and (ranks or under(user, begun)["begun"]):
                 return "begun"
             keepers = of_account(marked(KEEPER_MARKER).get(key, []), uid)
             ours = keepers + ranks  # the launcher may have begun as it was killed

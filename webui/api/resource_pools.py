@@ -233,6 +233,7 @@ def encode_pool(row: PoolRow) -> PoolRecord:
         num_agents=len(row.hosts),
         slots_available=row.slots,
         slots_used=row.held,
+        shared_account=row.is_shared,
         slots_per_agent=max((len(host.slots) for host in row.hosts), default=0),
         slot_type=device_type(kinds.most_common(1)[0][0] if kinds else "unspecified"),
         accelerator=brands.most_common(1)[0][0] if brands else "",

@@ -7,6 +7,7 @@ job that Slurm does not know any more is looked for in its run folder before its
 from __future__ import annotations
 
 import logging
+import random
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -109,11 +110,13 @@ class Cluster:
         listed = slurm_listed.ask(self.pool, self.login, asked) if rows else None
         jobs, unknown = listed or (slurm_listed.Jobs(), set[str]())
         whole = presence.whole() if unknown else None
+        hides = listed is not None and slurm_listed.hides_jobs(self.login, rows, jobs)
         over: dict[str, FedJob] = {}
         for row in rows if listed else ():
             with going_on(f"the Slurm job of {row.attempt}"):
                 job = slurm_listed.job_of(row, jobs, self.login)
-                if job is None and slurm_listed.says_nothing(row, self.login, unknown, whole):
+                is_hidden = hides and row.unix_user
+                if job is None and (is_hidden or slurm_listed.says_nothing(row, self.login, unknown, whole)):
                     continue
                 if self._is_over(row, job, asked):
                     over[row.attempt] = row
@@ -303,16 +306,23 @@ class Cluster:
             leaves = row.back_at is not None or is_waste
             if job is not None and leaves and row.allocation_id not in bringing:
                 out[job.id] = row
+        is_root = (self.login.facts.get("account") or {}).get("switch") == "root"
         by_user: dict[str, list[str]] = {}
         for job in self._without_unknown_runs({living[id_]: row for id_, row in out.items()}):
             its = out[job.id]
-            by_user.setdefault(slurm_listed.user_of(its, self.login) if its else job.user, []).append(job.id)
-        for user, ids in sorted(by_user.items(), key=lambda each: each[0] != login):
+            user = slurm_listed.user_of(its, self.login) if its else job.user
+            by_user.setdefault(login if is_root else user, []).append(job.id)
+        # in no order, so that a silent one is not before the same others each time
+        for user in sorted(by_user, key=lambda each: (each != login, random.random())):
             person = None if user == login else slurm_login.Person(user)
             try:
-                slurm_login.ask(self.login, ["scancel", *ids], person=person)
+                slurm_login.ask(self.login, ["scancel", *by_user[user]], person=person)
             except remote.RemoteError as error:
                 log.info("scancel in pool %s: %s", self.pool.name, error)
+                for row in filter(None, map(out.get, by_user[user])):
+                    feeding.not_taken_out(row, str(error))
+                if error.delivered or error.may_pass:  # it is silent: the others are for the next look
+                    return
 
     def _without_unknown_runs(self, out: dict[Job, FedJob | None]) -> list[Job]:
         """The jobs that may be canceled. One that has nodes and no attempt here may have a run all the same,

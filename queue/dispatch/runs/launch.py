@@ -77,12 +77,15 @@ _STARTING = "{host} is still starting it."
 def _may_be_sent_again(member: Member) -> bool:
     """A launch in doubt, once the host has said that nothing of it is there; else what it says is noted."""
     try:
-        answer = chosen.of_host(member.host).poll(member.host, {"runs": [member.run_key]})
+        question = {"runs": [member.run_key], "accounts": {member.run_key: member.allocation.account}}
+        answer = chosen.of_host(member.host).poll(member.host, question)
     except remote.RemoteError as error:
         _awaited(member, str(error))
         return False
     run = answer["runs"].get(member.run_key) or {"state": "absent"}
-    state = run.get("state")
+    state = (
+        "absent" if run.get("error") == "taken" else run.get("state")
+    )  # what is in its place is not the run
     if state in {"running", "ended", "remains"}:
         boot_id = str(run.get("boot_id") or answer.get("boot_id", ""))
         transitions.member_launched(member.pk, boot_id=boot_id)

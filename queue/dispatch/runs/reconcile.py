@@ -48,11 +48,15 @@ FOLDERS_AT_ONCE = 200
 LOGS_AT_ONCE = 50
 
 
+#: what tells the account of a run
+_OF_ACCOUNTS = ("allocation__task__job__owner", "allocation__pool")
+
+
 def open_members(host: Host) -> list[Member]:
     return list(
         Member.objects.filter(host=host)
         .exclude(state=MemberState.ENDED)
-        .select_related("host", "allocation__task__job__owner", "allocation__pool")
+        .select_related("host", *_OF_ACCOUNTS)
     )
 
 
@@ -93,7 +97,8 @@ def host(host_id: uuid.UUID) -> None:
 
 def _ask(host_id: uuid.UUID) -> None:
     row = Host.objects.get(pk=host_id)
-    members, uploading = open_members(row), list(uploads.awaited().filter(host=row))
+    awaited = uploads.awaited().filter(host=row)
+    members, uploading = open_members(row), list(awaited.select_related(*_OF_ACCOUNTS))
     if members or uploading:
         _ask_runs(row, members, uploading)
     cleaning.clean(row)
@@ -101,10 +106,9 @@ def _ask(host_id: uuid.UUID) -> None:
 
 def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None:
     asked = presence.database_now()
-    keys = [member.run_key for member in [*members, *uploading]]
-    accounts = {member.run_key: member.allocation.account for member in members}
+    accounts = {member.run_key: member.allocation.account for member in [*members, *uploading]}
     try:
-        request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
+        request = {"runs": list(accounts), "accounts": accounts, **outsiders.question(row)}
         if host_samples.claim(row, asked):
             request |= host_samples.questions([row]).get(row.pk, {}) | host_signs.question(row, members)
         answer = chosen.of_host(row).poll(row, request)
@@ -119,7 +123,8 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
         with going_on(f"the run {member.run_key} on {row.name}"):
             _settle(member, answer["runs"].get(member.run_key) or {"state": "absent"}, boot_id, asked)
     for member in uploading:
-        uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
+        with going_on(f"the uploads of {member.run_key} on {row.name}"):  # its account may answer anything
+            uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
     host_samples.store([(row.pk, row.name, answer)])  # last: no run waits for a chart
 
 
@@ -260,7 +265,8 @@ def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
         return False
     log.info("%s has sent more than the %d stored bytes; checking again", member.run_key, stored)
     try:
-        question = {"runs": [member.run_key], "stored": {member.run_key: stored}}
+        accounts = {member.run_key: member.allocation.account}
+        question = {"runs": [member.run_key], "accounts": accounts, "stored": {member.run_key: stored}}
         chosen.of_host(member.host).poll(member.host, question)
     except remote.RemoteError as error:
         log.info("status of %s: %s", member.host.name, error)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from accounts.refusals import Refusal
 from dispatch.ssh import remote, slurm_login
 from events.presence import Whole
 from hosts.models import Host, ResourcePool
-from hosts.slurm import ends, squeue
+from hosts.slurm import ends, facts, scontrol, squeue, texts
 from hosts.slurm.squeue import Job
 from jobs import feeding
 from jobs.fed_jobs import FedJob
@@ -59,6 +60,20 @@ def says_nothing(row: FedJob, login: Host, unknown: Collection[str], whole: Whol
         return False
     last = row.seen_at or row.sent_at or row.made_at
     return whole is None or (whole.now - max(whole.since, last)).total_seconds() < _DELETED_SECONDS
+
+
+def hides_jobs(login: Host, rows: Iterable[FedJob], jobs: Jobs) -> bool:
+    """Whether Slurm may by now hide the jobs of people from the login node; asked where one of theirs is not listed."""
+    sent = [row for row in rows if row.unix_user and (row.job_id or row.sent_at)]
+    if all(job_of(row, jobs, login) for row in sent):
+        return False
+    try:
+        config = scontrol.config(texts.clean(slurm_login.ask(login, scontrol.CONFIG)[0]))
+        facts.refuse_hidden_jobs(config, account_of(login))
+    except (remote.RemoteError, Refusal) as error:
+        log.warning("jobs that are not listed on %s are not taken as over: %s", login.name, error)
+        return True
+    return False
 
 
 def ask(pool: ResourcePool, login: Host, asked: datetime) -> Listed | None:

@@ -46,6 +46,14 @@ def pause(row: FedJob) -> float:
     return min(most, first * 2.0 ** min(row.sends, 10)) * random.uniform(0.8, 1.2)
 
 
+def _pause_unsent(row: FedJob) -> float:
+    """The same of one whose account did not even get to its submission: as long as it has waited by now, so each time
+    about twice as long.
+    """
+    waited = (presence.database_now() - row.made_at).total_seconds() * random.uniform(0.8, 1.2)
+    return max(pause(row), min(_AGAIN_SECONDS[1], waited))
+
+
 def avoided(nodes: Mapping[str, Host], row: FedJob) -> set[str]:
     """Names in Slurm of the nodes from which a person or the job's config keeps its work.
 
@@ -91,15 +99,13 @@ class Submissions:
     def _by_account(self, due: Iterable[FedJob]) -> dict[str, list[FedJob]]:
         """The rows by the account under which they are submitted; empty: that of the login node.
 
-        Accounts of which something is in doubt come last: anybody may hold up what runs under their own.
+        Accounts with something that was tried before come last: anybody may hold up what runs under their own.
         """
         found: dict[str, list[FedJob]] = {}
         for row in due:
             account = login_accounts.unix_user(self.pool, row.task.job.owner.unix_user) or ""
             found.setdefault(account, []).append(row)
-        slow = {
-            account: any(row.sends and not row.refused for row in rows) for account, rows in found.items()
-        }
+        slow = {account: any(row.sends or row.refused for row in rows) for account, rows in found.items()}
         return dict(sorted(found.items(), key=lambda each: slow[each[0]]))
 
     def _send_all(self, account: str, rows: list[FedJob]) -> None:
@@ -155,7 +161,7 @@ class Submissions:
             of_account = account and isinstance(error, remote.VerbFailed | SlurmRefused)
             for row in rows:
                 if of_account:  # it takes no place of others while it cannot be used
-                    feeding.turned_down(row, str(error), pause(row))
+                    feeding.turned_down(row, str(error), _pause_unsent(row))
                 else:
                     feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)
             return False

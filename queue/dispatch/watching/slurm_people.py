@@ -6,9 +6,11 @@ folder, and Slurm takes a job from it.
 
 from __future__ import annotations
 
+import time
+
 from accounts.models import User
 from dispatch.ssh import slurm_login
-from dispatch.ssh.remote import RemoteError
+from dispatch.ssh.remote import RemoteError, VerbFailed
 from dispatch.ssh.slurm_login import Person, SlurmRefused
 from dispatch.watching import slurm_facts
 from dispatch.watching.doctor_checks import Said
@@ -19,12 +21,15 @@ from scheduling.reasons import listed
 
 #: people whose accounts are tried; each takes a few tenths of a second
 _TRIED_MOST = 50
+#: no further one is tried after that: some may not answer
+_TRIED_SECONDS = 120.0
 _SHOWN = 3
 
 
 def check(host: Host) -> Said | None:
     """What the doctor says of them; None for a host that is not such a login node. Faults are kept in its facts."""
     if host.transport != Host.Transport.LOGIN or login_accounts.is_shared(host.pool):
+        host.facts.pop("people", None)
         return None
     account = host.facts["account"]
     if account["switch"] == "none":
@@ -34,15 +39,20 @@ def check(host: Host) -> Said | None:
         )
     users = User.objects.filter(is_active=True).exclude(role=User.Role.VIEWER).exclude(unix_user="")
     people = list(users.order_by("username"))
-    faults = {user: fault for user in people[:_TRIED_MOST] if (fault := _fault(host, user))}
+    faults, tried, until = dict[User, str](), 0, time.monotonic() + _TRIED_SECONDS
+    for user in people[:_TRIED_MOST]:
+        if time.monotonic() > until:
+            break
+        tried += 1
+        if fault := _fault(host, user):
+            faults[user] = fault
     host.facts["people"] = {user.unix_user: fault for user, fault in faults.items()}
     if not people:
         return "warn", (
             "accounts=own: no user who may submit is linked with an account. Link them with "
             "`trainmaster user link-with-agent-user`."
         )
-    more = f" of {len(people)}" if len(people) > _TRIED_MOST else ""
-    tried = min(len(people), _TRIED_MOST)
+    more = f" of {len(people)}" if len(people) > tried else ""
     if not faults:
         by = "root" if account["switch"] == "root" else "sudo"
         count = "The account" if tried == 1 else f"All {tried}{more} accounts"
@@ -58,7 +68,10 @@ def check(host: Host) -> Said | None:
 
 
 def _fault(host: Host, user: User) -> str:
-    """Why the jobs of a user would not be taken, as a sentence; empty if they would."""
+    """Why the jobs of a user would not be taken, as a sentence; empty if they would.
+
+    Raises RemoteError where the login node itself could not be asked: that is nobody's fault.
+    """
     rules = SlurmSettings.of(host.pool.slurm)
     person = Person(user.unix_user, login_accounts.unix_ids(user, user.unix_user))
     admitting.goes_on(host)
@@ -67,5 +80,9 @@ def _fault(host: Host, user: User) -> str:
     except SlurmRefused as error:
         return f"Slurm would not take a job: {slurm_facts.in_a_line(error.said)}."
     except RemoteError as error:
-        return str(error)
+        if (
+            isinstance(error, VerbFailed) or type(error) is RemoteError
+        ):  # as where the account finds no sbatch
+            return str(error)
+        raise
     return ""

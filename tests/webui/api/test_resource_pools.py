@@ -143,7 +143,7 @@ def test_a_slurm_pool_is_made_and_tells_what_its_cluster_said(cast: Cast, pool: 
         "loginRoute": {"address": "10.0.0.2", "port": 2222, "user": "ada", "jumps": [jump]},
     }
     made = cast.admin.post("resource-pools", body)["resourcePool"]
-    assert (made["kind"], made["slurm"]) == ("slurm", body["slurm"])
+    assert (made["kind"], made["slurm"], made["sharedAccount"]) == ("slurm", body["slurm"], True)
     assert (made["slurmCluster"]["loginHost"], made["slurmCluster"]["readAt"]) == ("stars-login", None)
     login = cast.admin.get("hosts/stars-login")["host"]
     assert (login["transport"], login["address"], login["port"]) == ("login", "10.0.0.2", 2222)
