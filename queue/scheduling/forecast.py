@@ -21,6 +21,7 @@ from scheduling.durations import Z80, Span
 from scheduling.far_queue import FarQueue
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
+from scheduling.runs import yielding_last
 from scheduling.timeline import Ask, Timeline
 from scheduling.turns import Newcomer, Play, Running
 from scheduling.windows import Closings
@@ -97,9 +98,9 @@ def forecast(
     wait (`calibration`).
     """
     requests = {request.task_id: request for request in snapshot.requests}
-    waiting = [
-        requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
-    ]
+    waiting = yielding_last(
+        [requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER]
+    )
     spans: dict[str, Span] = {}
     behind = tuple([request.task_id for request in waiting[MOST_FORECASTS:]])
     unknown = too_far(behind)
@@ -148,7 +149,8 @@ class _Whys:
     """Sentences on whose end nobody knows."""
 
     def __init__(self, play: Play) -> None:
-        runs = dict.fromkeys(run.request.label for run in play.runs if run.left is None and not run.stopping)
+        endless = (run for run in play.runs if run.left is None and not run.stopping)
+        runs = dict.fromkeys(run.request.label for run in endless if not (run.request.yields and run.yields))
         reports, has = ("reports", "has") if len(runs) == 1 else ("report", "have")
         self._runs = f"{listed(runs)} {reports} no progress and {has} no time limit" if runs else ""
         #: task -> how many of these are ahead of it; what is not played is behind all of them
@@ -198,9 +200,10 @@ def futures(
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
     draws = Draws(count)
+    draws_of = {False: draws, True: Draws(count)}  # what yields changes no draw of other work
     stops = draws.left(STOPPING)
-    ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
-    lasts = {request.task_id: draws.lasts(request) for request in play.waiting}
+    ends = [draws_of[run.request.yields].left(STOPPING if run.stopping else run.left) for run in play.runs]
+    lasts = {request.task_id: draws_of[request.yields].lasts(request) for request in play.waiting}
     newcomers = _Newcomers(play, now, recent)
     behind = FarQueue(play, far, draws)
     starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
@@ -234,9 +237,12 @@ def _played(
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
-            ready = future.now if turn.task_id in coming else first_event
+            ready, lasts = future.now if turn.task_id in coming else first_event, future.lasts[turn.task_id]
             _let_in(timeline, come, key, ask, ready)
-            yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id], ready)
+            start = timeline.place(ask, lasts, ready)
+            if turn.task_id in coming:  # its end is an event, too
+                first_event = min(first_event, start + lasts)
+            yield turn.task_id, start
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
         elif turn.cut < inf and turn.cut <= until[turn.request.task_id]:
@@ -303,7 +309,7 @@ class _Newcomers:
         seen = Counter(_kind(request) for request in recent)
         for request in recent:
             key = play.key_of_next(request)
-            is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request)
+            is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request) and not request.yields
             if request.lasts is not None and is_ahead and seen[_kind(request)] >= LEAST_SEEN:
                 self._sources.append((key, play.ask_of(request), request.lasts))
         self._rate = len(self._sources) / window
