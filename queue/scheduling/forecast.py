@@ -53,33 +53,40 @@ LEAST_SEEN = 3
 class Forecast:
     """`spans`: task id -> (earliest, latest) start, epoch seconds. `unknown`: task id -> why there is none.
 
-    Every request of the plan that waits is in one of the two, but for those that never start here, and those that
-    were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved. `behind`: of the
-    unknown, those of which `too_far` tells, in their order.
+    `behind`: task id -> how many requests are ahead of it, for those behind the ones that get a forecast, in their
+    order. Every request of the plan that waits is in one of the three, but for those that never start here, and those
+    that were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved.
 
     `by`: another scheduler, whose words the spans are, each one moment; empty: they are the queue's own. `said_at`:
-    when it said so. `rest`: why nobody knows of those that are in neither of the two.
+    when it said so. `rest`: why nobody knows of those that are in none of the three.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     guesses: Mapping[str, Guess] = field(default_factory=dict)
-    behind: tuple[str, ...] = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
     by: str = ""
     said_at: Mapping[str, float] = field(default_factory=dict)
     rest: str = ""
 
     def why_unknown(self, task_id: str) -> str | None:
         """Why nobody knows when it starts; None if somebody does, or nothing was asked about it."""
-        return None if task_id in self.spans else self.unknown.get(task_id, self.rest or None)
+        if task_id in self.spans:
+            return None
+        return self.unknown.get(task_id) or too_far(self.behind.get(task_id)) or self.rest or None
 
 
-def too_far(behind: Sequence[str]) -> dict[str, str]:
-    """Sentences for the tasks behind those that get a forecast, given in their order."""
-    return {
-        task: f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
-        for place, task in enumerate(behind, MOST_FORECASTS)
-    }
+def places_of(behind: Sequence[str]) -> dict[str, int]:
+    """How many requests are ahead of each of the tasks behind those that get a forecast, given in their order."""
+    return {task: place for place, task in enumerate(behind, MOST_FORECASTS)}
+
+
+def too_far(place: int | None) -> str | None:
+    """The sentence for a task with so many requests ahead of it; None for None. It is for what is shown: there may be
+    thousands of such tasks."""
+    if place is None:
+        return None
+    return f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
 
 
 def forecast(
@@ -102,8 +109,8 @@ def forecast(
         [requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER]
     )
     spans: dict[str, Span] = {}
-    behind = tuple([request.task_id for request in waiting[MOST_FORECASTS:]])
-    unknown = too_far(behind)
+    behind = places_of([request.task_id for request in waiting[MOST_FORECASTS:]])
+    unknown: dict[str, str] = {}
     guesses: dict[str, Guess] = {}
     played = []
     for request in waiting[:MOST_FORECASTS]:
