@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
+from events import presence
 from hosts import slots
 from hosts.models import Host
 from jobs import cleaning
@@ -21,6 +22,8 @@ from trainmaster.protocol import ProtocolError, check_run_key
 
 #: a process of ours whose run the host could not read (docs/protocol.md)
 _OURS = "?"
+#: by which the times of rows and hosts may differ
+_SLACK_SECONDS = 5.0
 
 
 def question(host: Host) -> dict[str, bool]:
@@ -33,24 +36,45 @@ def question(host: Host) -> dict[str, bool]:
 def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
     """Note what the host said, if it was asked and could tell.
 
-    Processes of a run that has ended are ended: nobody else may be given what they use.
+    Processes of a run that has ended are ended: nobody else may be given what they use. One that only carries its
+    marker is from outside, and costs no more than the GPU that it uses.
     """
     users: Mapping[str, Sequence[dict[str, Any]]] | None = answer.get("gpu_users")
     if users is None:
         return
-    present = members(
-        host_id, {str(user["run"]) for here in users.values() for user in here if user.get("run")}
-    )
+    runs = {str(user["run"]) for here in users.values() for user in here if user.get("run")}
+    known = {member.run_key: member for member in members(host_id, runs)}
+    now = presence.database_now()
+
+    def is_ours(user: Mapping[str, Any]) -> bool:
+        member = known.get(str(user.get("run")))
+        return user.get("run") == _OURS or (member is not None and _may_be_of(member, user, now))
+
+    ours = {user["run"] for here in users.values() for user in here if is_ours(user)}
     left = {
-        (m.allocation_id, m.index)
-        for m in present
-        if m.state == MemberState.ENDED and m.cleaning_since is None
+        (member.allocation_id, member.index)
+        for key, member in known.items()
+        if key in ours and member.state == MemberState.ENDED and member.cleaning_since is None
     }
     if left:
         cleaning.again(host_id, left)
-    ours = {_OURS} | {member.run_key for member in present}
-    strangers = {gpu: [user for user in here if user.get("run") not in ours] for gpu, here in users.items()}
+    strangers = {gpu: [user for user in here if not is_ours(user)] for gpu, here in users.items()}
     slots.note_outside(host_id, strangers)
+
+
+def _may_be_of(member: Member, user: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a process with the marker of this run can be its own.
+
+    Of a run that has ended only processes can be left that its account began before that. Until then its end is the
+    evidence, and what is left is found then.
+    """
+    if member.state != MemberState.ENDED or member.ended_at is None:
+        return True
+    account, seconds = member.allocation.account, user.get("seconds")
+    if account is not None and user.get("by") != account:
+        return False
+    since_end = (now - member.ended_at).total_seconds() - _SLACK_SECONDS
+    return isinstance(seconds, int | float) and seconds >= since_end
 
 
 def members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:
@@ -61,4 +85,4 @@ def members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:
             allocation_id, _, index = check_run_key(key).rpartition(".")
             if index.isdecimal():
                 query |= Q(allocation_id=allocation_id, index=int(index))
-    return list(Member.objects.filter(query, host_id=host_id))
+    return list(Member.objects.filter(query, host_id=host_id).select_related("allocation"))
