@@ -405,6 +405,30 @@ class SlotTimeTotal(models.Model):
         constraints = [models.UniqueConstraint(fields=["pool", "part"], name="slot_time_once_per_part")]
 
 
+class SlotTimeOfDay(models.Model):
+    """The sums of what `UsageRecord.went_to` says of a day in UTC; `dispatch.keeping.slot_days` writes them.
+
+    As those records, they stay when the experiment is deleted.
+    """
+
+    day = models.DateField()
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+", db_index=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    #: 0: a task of none
+    experiment_number = models.BigIntegerField(default=0)
+    part = models.CharField(max_length=64)
+    slot_microseconds = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "pool", "owner", "experiment_number", "part"], name="slot_time_once_a_day"
+            )
+        ]
+
+
 class PortLease(models.Model):
     """A port of a host, leased to an allocation (rendezvous, collectives)."""
 
