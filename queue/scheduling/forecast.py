@@ -203,7 +203,7 @@ def futures(
     `far`: what is behind all of these; `coming`: tasks that the plan stops others for. Nothing else starts before
     something happens that the plan did not know of, or the plan would have started it or stopped others for it.
     """
-    most = MOST_WORK // (sum(play.caps) + len(play.turns))
+    most = MOST_WORK // (sum(play.caps) + len(play.ordinary) or 1)
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
     draws = Draws(count)
@@ -312,11 +312,13 @@ class _Newcomers:
     def __init__(self, play: Play, now: float, recent: Sequence[Request]) -> None:
         self._random = Random(0)
         self._sources: list[tuple[Key, Ask, Span]] = []
+        recent = [request for request in recent if not request.yields]
         window = max(LEAST_WINDOW, now - min((one.submitted_at for one in recent), default=now))
         seen = Counter(_kind(request) for request in recent)
+        last: Key = max(play.ordinary, default=())  # nothing is before ()
         for request in recent:
             key = play.key_of_next(request)
-            is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request) and not request.yields
+            is_ahead = key < last and play.is_of_its_kind(request)
             if request.lasts is not None and is_ahead and seen[_kind(request)] >= LEAST_SEEN:
                 self._sources.append((key, play.ask_of(request), request.lasts))
         self._rate = len(self._sources) / window

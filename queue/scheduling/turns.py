@@ -58,6 +58,10 @@ Turn = tuple[Key, Request | Running]
 ClosedSlots = tuple[tuple[float, float, int], ...]
 
 
+def _request_of(turn: Request | Running) -> Request:
+    return turn if isinstance(turn, Request) else turn.request
+
+
 class Play:
     """What is the same in all futures: the hosts, what runs on them, and `waiting` in the order of its turns.
 
@@ -96,6 +100,8 @@ class Play:
             for index, count in run.parts.items():
                 self.free[index] = max(0, self.free[index] - count)
         self.turns = sorted(self._turns(plan), key=lambda turn: turn[0])
+        #: the keys of those that do not yield, which nothing that yields may change
+        self.ordinary = [key for key, turn in self.turns if not _request_of(turn).yields]
         self.asks = {
             request.task_id: self.ask_of(request) for request in [*waiting, *(r.request for r in self.runs)]
         }

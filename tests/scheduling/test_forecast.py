@@ -12,7 +12,7 @@ from scheduling import reasons
 from scheduling.forecast import MOST_FORECASTS, Forecast, forecast
 from scheduling.plan import applied, decide
 from scheduling.reasons import NEVER
-from scheduling.world import HostView, PoolView, Request, Snapshot
+from scheduling.world import GroupShare, HostView, PoolView, Request, Snapshot
 from tests.rig.pool_worlds import UPLOADED, host
 
 HOUR = 3600.0
@@ -276,18 +276,44 @@ def with_burn_ins(snapshot: Snapshot, seed: int) -> Snapshot:
     return waiting(snapshot, *burn_ins)
 
 
+def submitted_lately(seed: int) -> tuple[list[Request], list[Request]]:
+    """Work of four priorities that came three times each, and burn-ins, some of its kinds and earlier."""
+    random = Random(seed)
+    lasts = (60.0, 900.0)
+    work = [
+        request(f"w{n}", random.choice([1, 2]), float(n), priority=priority, lasts=lasts)
+        for n, priority in enumerate([10, 42, 60, 99] * 6)
+    ]
+    burn_ins = [
+        request(f"burn-in w{n}", 1, -5000.0 + n, priority=random.choice([1, 42, 99]), lasts=lasts, yields=True)
+        for n in range(6)
+    ]
+    return work, burn_ins
+
+
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_a_burn_in_that_waits_delays_no_forecast(seed: int) -> None:
+@given(seed=st.integers(0, 2**32 - 1), groups=st.booleans())
+def test_a_burn_in_that_waits_delays_no_forecast(seed: int, groups: bool) -> None:
     without = random_snapshot(seed)
+    if groups:
+        without = replace(without, pool=replace(without.pool, shares={"team": GroupShare(1.0)}))
     snapshot = with_burn_ins(without, seed)
-    plan, found, alone = decide(snapshot), made(snapshot), made(without)
+    work, burn_ins = submitted_lately(seed)
+    plan = decide(snapshot)
+    found = forecast(snapshot, plan, [*work, *burn_ins])
+    alone = forecast(without, decide(without), work)
     if not any(start.task_id.startswith("burn-in") for start in plan.starts):
         ordinary = {task: span for task, span in found.spans.items() if not task.startswith("burn-in")}
         assert ordinary == alone.spans
         assert {
             task: why for task, why in found.unknown.items() if not task.startswith("burn-in")
         } == alone.unknown
+
+
+def test_many_burn_ins_that_wait_take_no_futures_from_other_work() -> None:
+    snapshot = waiting(full(PoolView(), [host(1, 4096)], {"a": (4096, (2800, 9200))}), request("mine", 1, 10))
+    many = [request(f"burn-in {n}", 1, 20 + n, lasts=(60, 90), yields=True) for n in range(150)]
+    assert made(waiting(snapshot, *many)).spans["mine"] == made(snapshot).spans["mine"]
 
 
 @settings(max_examples=20, deadline=None)
