@@ -386,11 +386,18 @@ class UsageRecord(models.Model):
     workspace = models.CharField(max_length=80, blank=True)
     #: {day: {part: slot-microseconds}}, parts of `jobs.time_parts`; null until `dispatch.keeping.goodput` has told it
     went_to = models.JSONField(null=True)
+    #: whether what it went to is in the sums of each day; what a server of an older version tells is not, at first
+    in_sums = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         indexes = [
             models.Index(fields=["ended_at"], name="usage_by_end"),
             models.Index(fields=["-ended_at"], condition=Q(went_to__isnull=True), name="usage_not_told_yet"),
+            models.Index(
+                fields=["-ended_at"],
+                condition=Q(went_to__isnull=False, in_sums=False),
+                name="usage_not_in_sums",
+            ),
         ]
 
 

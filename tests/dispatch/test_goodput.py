@@ -3,7 +3,6 @@
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from io import StringIO
 from typing import Any
 
@@ -127,7 +126,6 @@ def test_the_sums_of_each_day_agree_with_the_records_and_can_be_made_again(trial
     assert (none_shown.lines, none_shown.more, none_shown.total.parts) == ([], 1, whole[0][1])
     assert none_shown.rest is not None and none_shown.rest.by_period == whole[0][2]
     call_command("goodput_sums", stdout=StringIO())
-    kept = list(SlotTimeOfDay.objects.order_by("pk").values_list("day", "part", "slot_microseconds"))
     wrong = SlotTimeOfDay.objects.filter(part="progress").update(slot_microseconds=1)
     wrong += SlotTimeOfDay.objects.filter(part="end").delete()[0]
     told = StringIO()
@@ -137,11 +135,24 @@ def test_the_sums_of_each_day_agree_with_the_records_and_can_be_made_again(trial
     call_command("goodput_sums", rebuild=True, stdout=told)
     assert told.getvalue().endswith("The sums agree with the records.\n")
     assert [(one.name, one.parts, one.by_period) for one in goodput.sums(MARCH, "experiment")] == whole
+
+
+def test_what_an_older_server_told_is_read_at_once_and_added_to_the_sums_in_the_next_round(
+    trial: Trial,
+) -> None:
+    killed_and_resumed(trial)
+    now = timezone.now()
+    assert goodput.tell_due(now) == 2 and not UsageRecord.objects.filter(in_sums=False).exists()
+    kept = sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds"))
+    whole = goodput.sums(MARCH)
     SlotTimeOfDay.objects.all().delete()
-    with connection.cursor() as cursor:
-        cursor.execute(import_module("jobs.migrations.0043_slot_time_of_day").TOLD)
-    assert slot_days.differences() == []
-    assert sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds")) == sorted(kept)
+    UsageRecord.objects.update(in_sums=False)
+    slot_days.add_rest(1)
+    assert UsageRecord.objects.get(in_sums=False) and slot_days.differences() == []
+    assert goodput.sums(MARCH) == whole
+    for _ in range(2):
+        assert goodput.tell_due(now) == 0 and goodput.sums(MARCH) == whole
+    assert sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds")) == kept
 
 
 def test_an_attempt_that_was_deleted_before_it_was_told_is_not_told(trial: Trial) -> None:

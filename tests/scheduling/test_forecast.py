@@ -285,7 +285,9 @@ def submitted_lately(seed: int) -> tuple[list[Request], list[Request]]:
         for n, priority in enumerate([10, 42, 60, 99] * 6)
     ]
     burn_ins = [
-        request(f"burn-in w{n}", 1, -5000.0 + n, priority=random.choice([1, 42, 99]), lasts=lasts, yields=True)
+        request(
+            f"burn-in w{n}", 1, -5000.0 + n, priority=random.choice([1, 42, 99]), lasts=lasts, yields=True
+        )
         for n in range(6)
     ]
     return work, burn_ins

@@ -74,7 +74,7 @@ WITH untold AS MATERIALIZED (
   SELECT * FROM untold WHERE ended_at > %(open)s ORDER BY started_at DESC, run_key LIMIT %(most_open)s
 ), days AS NOT MATERIALIZED (
   SELECT {who} AS who, {period} AS period, part, slot_microseconds AS held
-  FROM jobs_slottimeofday WHERE day >= %(first)s AND day < %(behind)s
+  FROM ({days}) AS days WHERE day >= %(first)s AND day < %(behind)s
   UNION ALL SELECT who, (period AT TIME ZONE 'UTC')::date, %(not_told)s, (slots * 1000000.0 *
     extract(epoch FROM least(until, period + %(step)s::interval) - greatest(begin, period)))::bigint
   FROM untold CROSS JOIN LATERAL generate_series(
@@ -144,6 +144,7 @@ class _Row(NamedTuple):
 def tell_due(now: datetime, seconds: float = _ROUND_SECONDS) -> int:
     """Tell what attempts that have ended went to, the latest first; how many records. Repeating it does no harm."""
     until = time.monotonic() + seconds
+    slot_days.add_rest()
     return _tell(Q(ended_at__lt=now - timedelta(seconds=_AFTER_SECONDS)), now, until)
 
 
@@ -263,7 +264,9 @@ def largest(periods: Periods, group: Group, most: int = _ALL, *, each_period: bo
         "not_told": NOT_TOLD,
     }
     sets = _EACH_PERIOD if each_period else _WHOLE_LINES
-    statement = _SUMS.format(who=_GROUPS[group], period=_PERIODS[periods.unit], held=HELD, sets=sets)
+    statement = _SUMS.format(
+        who=_GROUPS[group], period=_PERIODS[periods.unit], held=HELD, days=slot_days.DAYS, sets=sets
+    )
     lines: defaultdict[int | None, WentTo] = defaultdict(lambda: WentTo(""))
     running: dict[str, tuple[int | None, _Row]] = {}
     total, more = WentTo(""), 0

@@ -5,15 +5,6 @@ from django.conf import settings
 from django.db import migrations, models
 
 
-#: what attempts before the upgrade went to
-TOLD = """
-INSERT INTO jobs_slottimeofday (day, pool_id, owner_id, experiment_number, part, slot_microseconds)
-SELECT day.key::date, pool_id, owner_id, coalesce(experiment_number, 0), part.key, sum(part.value::bigint)
-FROM jobs_usagerecord, jsonb_each(went_to) AS day, jsonb_each_text(day.value) AS part
-WHERE slots > 0 AND went_to IS NOT NULL GROUP BY 1, 2, 3, 4, 5
-"""
-
-
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -38,5 +29,13 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('day', 'pool', 'owner', 'experiment_number', 'part'), name='slot_time_once_a_day')],
             },
         ),
-        migrations.RunSQL(TOLD, migrations.RunSQL.noop),
+        migrations.AddField(
+            model_name='usagerecord',
+            name='in_sums',
+            field=models.BooleanField(db_default=False, default=False),
+        ),
+        migrations.AddIndex(
+            model_name='usagerecord',
+            index=models.Index(condition=models.Q(('in_sums', False), ('went_to__isnull', False)), fields=['-ended_at'], name='usage_not_in_sums'),
+        ),
     ]
