@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.accounts import name_of
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
-from trainmaster.processes import PROC, age_seconds, marker_of, parent_of, real_uid
+from trainmaster.processes import PROC, age_seconds, is_hidden, marker_of, parent_of, real_uid
 from trainmaster.protocol import KEEPER_MARKER, MARKER
 
 _SHOWN = 80
@@ -75,7 +75,7 @@ def _run(pid: int) -> User:
         if run is not None:
             first = [each for each in line if markers[each] == run][-1]
             return {"run": run, "by": account_of(first), "seconds": age_seconds(first)}
-    ours = any(_BUNDLES in word for each in line for word in _words(each))
+    ours = any(is_hidden(each) and any(_BUNDLES in word for word in _words(each)) for each in line)
     return {"run": "?" if ours else None, "by": None, "seconds": None}
 
 

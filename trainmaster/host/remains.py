@@ -121,7 +121,7 @@ def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
 
 def _is_marked(pid: int, key: str, variable: str, order: Dict[str, Any]) -> bool:
     """Whether a process carries the run's marker under its account, or an ancestor does."""
-    uid = None if order.get("account") is None else _uid(order)
+    uid = _uid(order)
     return any(
         marker_of(each, variable) == key and (uid is None or real_uid(each) == uid)
         for each in (pid, *ancestors(pid))
