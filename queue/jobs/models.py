@@ -289,6 +289,12 @@ class Member(models.Model):
     def run_key(self) -> str:
         return f"{self.allocation_id}.{self.index}"
 
+    @property
+    def surely_ended_at(self) -> datetime | None:
+        """By when it had ended, None while its attempt goes on: its host's word may be from a file of its job."""
+        settled_at = self.allocation.settled_at
+        return max(settled_at, self.ended_at or settled_at) if settled_at else None
+
     def server_seconds(self, stamp: float) -> float:
         """Epoch seconds of the clock of its host as those of the server, by the measured skew.
 

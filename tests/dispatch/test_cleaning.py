@@ -138,13 +138,16 @@ def seen(member: Member, by: str | None = "root", seconds: object = 20.0) -> dic
 def test_a_forged_marker_takes_no_slot_of_a_run_that_ended(
     machine: Host, by: str | None, seconds: object
 ) -> None:
-    """Of another account, or begun after the run's end: whoever set it holds the GPU that they use, and no more."""
+    """Of another account, or begun after the run's end: whoever set it holds the GPU that they use, and no more.
+
+    The run said an early end of itself.
+    """
     Slot.objects.filter(host=machine).update(kind=Slot.Kind.CUDA, uuid="GPU-1")
     second = Slot.objects.create(host=machine, index=1, kind=Slot.Kind.CUDA, uuid="GPU-2")
     member = running(max_restarts=0, slots=2)
     settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None)
-    Member.objects.filter(pk=member.pk).update(ended_at=timezone.now() - timedelta(seconds=15))
-    Allocation.objects.update(unix_user="ada")
+    Member.objects.filter(pk=member.pk).update(ended_at=timezone.now() - timedelta(hours=1))
+    Allocation.objects.update(unix_user="ada", settled_at=timezone.now() - timedelta(seconds=15))
     outsiders.take_in(machine.pk, {"gpu_users": {"GPU-1": [], "GPU-2": [seen(member, by, seconds)]}})
     assert not again(member).cleaning_since and held() == 0
     assert list(machine.slots.filter(outside={})) == [machine.slots.get(index=0)]
@@ -152,6 +155,24 @@ def test_a_forged_marker_takes_no_slot_of_a_run_that_ended(
     assert again(member).cleaning_since and held() == 2
     second.refresh_from_db()
     assert second.outside == {}
+
+
+@pytest.mark.parametrize(("account", "login"), [("ada", "root"), ("", "ada")])
+def test_the_marker_of_a_run_that_lives_hides_nobody_elses_process(
+    machine: Host, account: str, login: str
+) -> None:
+    Slot.objects.filter(host=machine).update(kind=Slot.Kind.CUDA, uuid="GPU-1")
+    Slot.objects.create(host=machine, index=1, kind=Slot.Kind.CUDA, uuid="GPU-2")
+    Host.objects.filter(pk=machine.pk).update(facts={"account": {"name": login}})
+    member = running()
+    Allocation.objects.update(unix_user=account)
+    own = SlotHold.objects.get().slot
+    [other] = machine.slots.exclude(pk=own.pk)
+    forged = seen(member, "mallory")
+    outsiders.take_in(machine.pk, {"gpu_users": {own.uuid: [forged], other.uuid: [forged]}})
+    assert list(machine.slots.filter(outside={})) == [own]
+    outsiders.take_in(machine.pk, {"gpu_users": {own.uuid: [], other.uuid: [seen(member, "ada")]}})
+    assert machine.slots.filter(outside={}).count() == 2
 
 
 def test_a_process_of_a_run_that_ended_is_seen_on_its_gpu_and_its_slot_is_held_again(machine: Host) -> None:

@@ -8,7 +8,7 @@ upgrade or before it, is added later (`add_rest`); `UsageRecord.in_sums` says wh
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
@@ -84,7 +84,7 @@ def rebuild() -> int:
     return SlotTimeOfDay.objects.count()
 
 
-def _run(statement: str, *values: object) -> None:
+def _run(statement: str, *values: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values or None)
 
