@@ -20,6 +20,7 @@ from experiments import runs
 from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState
 from hosts.models import Slot
+from hosts.pools import default_pool
 from jobs.models import Allocation, Member, SlotTimeOfDay, SlotTimeTotal, UsageRecord
 from jobs.states import Reason
 from metrics import ingest, step_times, timing_store
@@ -153,6 +154,15 @@ def test_what_an_older_server_told_is_read_at_once_and_added_to_the_sums_in_the_
     for _ in range(2):
         assert goodput.tell_due(now) == 0 and goodput.sums(MARCH) == whole
     assert sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds")) == kept
+
+
+def test_what_held_slots_for_no_time_has_no_line() -> None:
+    now = timezone.now()
+    UsageRecord.objects.create(
+        run_key="t.1.0", kind="TRIAL", owner=make_user("ada"), pool=default_pool(), slots=1,
+        started_at=now, ended_at=now,
+    )  # fmt: skip
+    assert goodput.sums(usage.latest("day", 2, now), "user") == []
 
 
 def test_an_attempt_that_was_deleted_before_it_was_told_is_not_told(trial: Trial) -> None:

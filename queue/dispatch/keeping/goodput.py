@@ -283,7 +283,7 @@ def largest(periods: Periods, group: Group, most: int = _ALL, *, each_period: bo
             line.add_days(by_day, periods)
     if each_period:
         total = together(lines.values())
-    found = {who: _in_seconds(line) for who, line in lines.items()}
+    found = {who: _in_seconds(line) for who, line in lines.items() if line.seconds}
     rest = found.pop(None, None)
     for who, name in _names(group, [who for who in found if who is not None]).items():
         found[who].name = name
