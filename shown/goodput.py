@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -88,38 +88,40 @@ class Line(Told):
     key: str = ""
     name: str = ""
     href: str = ""
-    periods: list[tuple[str, Told]] = field(default_factory=list)
+    #: of each period in order, slot-seconds by part
+    by_period: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-
-def lines(periods: Periods, group: str) -> list[Line]:
-    """Who held slots in these periods and what for, the most slot-seconds first."""
-    found = goodput.sums(periods, GROUPS[group])
-    names = _experiments(found) if group == "experiment" else {}
-    return [_line(each, group, periods, names) for each in found]
+    @property
+    def periods(self) -> list[tuple[str, Told]]:
+        return [(name, told(parts)) for name, parts in self.by_period.items()]
 
 
 class Top(NamedTuple):
-    """The largest lines; and the others, how many and as one."""
+    """All slots; the largest lines; and the others, how many and as one."""
 
+    total: Line | None
     lines: list[Line]
     more: int
     rest: Line | None
 
 
-def top(found: Sequence[Line], periods: Periods, most: int = MOST_LINES) -> Top:
-    rest = found[most:]
-    return Top(list(found[:most]), len(rest), together(rest, periods))
+def lines(periods: Periods, group: str) -> list[Line]:
+    """Who held slots in these periods and what for, the most slot-seconds first."""
+    return _lines(goodput.sums(periods, GROUPS[group]), group, periods)
 
 
-def together(found: Sequence[Line], periods: Periods) -> Line | None:
-    """All lines as one; None where there is none."""
-    whole = WentTo("")
-    for line in found:
-        for period, each in line.periods:
-            parts = {":".join(filter(None, (one.part, one.stop))): one.seconds for one in each.pieces}
-            whole.parts.update(parts)
-            whole.by_period[period].update(parts)
-    return _line(whole, "total", periods, {}) if found else None
+def top(periods: Periods, group: str, most: int = MOST_LINES, *, each_period: bool = True) -> Top:
+    """Unless `each_period`, only the total has periods."""
+    found = goodput.largest(periods, GROUPS[group], most, each_period=each_period)
+    total, rest = (
+        _line(one, "total", periods, {}) if one and one.seconds else None for one in (found.total, found.rest)
+    )
+    return Top(total, _lines(found.lines, group, periods), found.more, rest)
+
+
+def _lines(found: list[WentTo], group: str, periods: Periods) -> list[Line]:
+    names = _experiments(found) if group == "experiment" else {}
+    return [_line(each, group, periods, names) for each in found]
 
 
 def of_trial(trial: Trial) -> Told | None:
@@ -157,7 +159,6 @@ def _piece(part: str, seconds: float, whole: float) -> Piece:
 
 def _line(found: WentTo, group: str, periods: Periods, names: Mapping[str, str]) -> Line:
     all_of_it = told(found.parts)
-    of_periods = [(name, told(found.by_period[name])) for name in periods.names if name in found.by_period]
     title = names.get(found.name)
     href = f"/experiments/{found.name}" if title is not None else ""
     name = found.name if group != "experiment" or not found.name else f"{found.name} {title or '(deleted)'}"
@@ -168,7 +169,7 @@ def _line(found: WentTo, group: str, periods: Periods, names: Mapping[str, str])
         key=found.name,
         name=name or _NAMELESS.get(group, ""),
         href=href,
-        periods=of_periods,
+        by_period={name: found.by_period[name] for name in periods.names if name in found.by_period},
     )
 
 

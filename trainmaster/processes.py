@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -128,6 +129,11 @@ def marker_of(pid: int, variable: str = MARKER) -> Optional[str]:
     return _marker(str(pid), f"{variable}=".encode())
 
 
+def is_hidden(pid: int) -> bool:
+    """Whether this account may not look at the environment of a process."""
+    return _read(str(pid), "environ") is None
+
+
 def is_shell(pid: int) -> bool:
     try:
         return (PROC / str(pid) / "comm").read_text().strip() in _SHELLS
@@ -162,8 +168,8 @@ def age_seconds(pid: int) -> Optional[float]:
     fields = stat_fields(pid)
     if fields is None:
         return None
-    uptime = float((PROC / "uptime").read_text().split()[0])
-    return max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # a container may have an uptime of its own in /proc
+    return max(0.0, now - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def parent_of(pid: int) -> Optional[int]:

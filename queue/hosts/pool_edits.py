@@ -21,7 +21,7 @@ from events.record import record
 from hosts import group_shares, pool_access, registry, slurm_pool
 from hosts.login_accounts import JUDGE_ACCOUNTS
 from hosts.models import BurnInAction, BurnInRule, HangAction, ResourcePool
-from hosts.pools import default_pool, mark_dirty
+from hosts.pools import default_pool, mark_dirty, named
 from hosts.registry import NewHost
 from hosts.slurm import settings as slurm_settings
 from scheduling import policies
@@ -233,6 +233,7 @@ def _needed(pool: ResourcePool) -> str:
 
 def locked(name: str) -> ResourcePool:
     """The pool, while its rules change. Raises Refusal."""
+    named(name)
     pool = ResourcePool.objects.select_for_update().filter(name=name).first()
     if pool is None:
         raise Refusal(f"There is no resource pool {name}.", Code.NOT_FOUND)

@@ -21,6 +21,14 @@ def default_pool() -> ResourcePool:
     )[0]
 
 
+def named(name: str) -> ResourcePool | None:
+    """The pool of this name. The first pool of all, the default one, is made when it is named."""
+    pool = ResourcePool.objects.filter(name=name).first()
+    if pool is None and name == DEFAULT_POOL and not ResourcePool.objects.exists():
+        return default_pool()
+    return pool
+
+
 def default_pool_for(slots: int) -> ResourcePool:
     """The pool of work that names none: the default aux pool for zero slots, the default compute pool for others."""
     aux = ResourcePool.objects.filter(default_aux=True).first() if slots == 0 else None

@@ -18,7 +18,7 @@ from accounts.refusals import Code, Refusal, Together
 from hosts import pool_access
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
-from hosts.pools import default_pool_for
+from hosts.pools import default_pool_for, named
 from hosts.slurm.settings import section_fault
 from jobs import deadlines, time_limits
 from jobs.capacity import refuse_uneven, refuse_what_never_fits
@@ -34,7 +34,7 @@ def pool_for(name: str, slots: int = 1) -> ResourcePool:
     """The pool that a config names, or the default one for so many slots. Raises Refusal."""
     if not name:
         return default_pool_for(slots)
-    pool = ResourcePool.objects.filter(name=name).first()
+    pool = named(name)
     if pool is None:
         known = ", ".join(ResourcePool.objects.values_list("name", flat=True)) or "none"
         raise Refusal(f"resource pool {name} does not exist; the pools are: {known}.", field="pool")

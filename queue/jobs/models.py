@@ -293,6 +293,12 @@ class Member(models.Model):
     def run_key(self) -> str:
         return f"{self.allocation_id}.{self.index}"
 
+    @property
+    def surely_ended_at(self) -> datetime | None:
+        """By when it had ended, None while its attempt goes on: its host's word may be from a file of its job."""
+        settled_at = self.allocation.settled_at
+        return max(settled_at, self.ended_at or settled_at) if settled_at else None
+
     def server_seconds(self, stamp: float) -> float:
         """Epoch seconds of the clock of its host as those of the server, by the measured skew.
 
@@ -390,11 +396,18 @@ class UsageRecord(models.Model):
     workspace = models.CharField(max_length=80, blank=True)
     #: {day: {part: slot-microseconds}}, parts of `jobs.time_parts`; null until `dispatch.keeping.goodput` has told it
     went_to = models.JSONField(null=True)
+    #: whether what it went to is in the sums of each day; what a server of an older version tells is not, at first
+    in_sums = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         indexes = [
             models.Index(fields=["ended_at"], name="usage_by_end"),
             models.Index(fields=["-ended_at"], condition=Q(went_to__isnull=True), name="usage_not_told_yet"),
+            models.Index(
+                fields=["-ended_at"],
+                condition=Q(went_to__isnull=False, in_sums=False),
+                name="usage_not_in_sums",
+            ),
         ]
 
 
@@ -407,6 +420,30 @@ class SlotTimeTotal(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["pool", "part"], name="slot_time_once_per_part")]
+
+
+class SlotTimeOfDay(models.Model):
+    """The sums of what `UsageRecord.went_to` says of a day in UTC; `dispatch.keeping.slot_days` writes them.
+
+    As those records, they stay when the experiment is deleted.
+    """
+
+    day = models.DateField()
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+", db_index=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    #: 0: a task of none
+    experiment_number = models.BigIntegerField(default=0)
+    part = models.CharField(max_length=64)
+    slot_microseconds = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "pool", "owner", "experiment_number", "part"], name="slot_time_once_a_day"
+            )
+        ]
 
 
 class PortLease(models.Model):

@@ -224,7 +224,7 @@ class _Judge:
 
     def _judge_unknown(self, job: _Due) -> None:
         """Nobody knows when it starts. As long before its latest start as it runs, it no longer waits to see."""
-        whys = [self._found.unknown[one.task_id] for one in job.waiting if one.task_id in self._found.unknown]
+        whys = [why for one in job.waiting if (why := self._found.why_unknown(one.task_id))]
         if not whys:
             return
         self._say(job, Outcome.UNKNOWN, "", whys[0].rstrip("."))

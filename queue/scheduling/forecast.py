@@ -21,6 +21,7 @@ from scheduling.durations import Z80, Span
 from scheduling.far_queue import FarQueue
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
+from scheduling.runs import yielding_last
 from scheduling.spares import Spares
 from scheduling.timeline import Ask, Timeline
 from scheduling.turns import Newcomer, Play, Running
@@ -55,33 +56,40 @@ LEAST_SEEN = 3
 class Forecast:
     """`spans`: task id -> (earliest, latest) start, epoch seconds. `unknown`: task id -> why there is none.
 
-    Every request of the plan that waits is in one of the two, but for those that never start here, and those that
-    were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved. `behind`: of the
-    unknown, those of which `too_far` tells, in their order.
+    `behind`: task id -> how many requests are ahead of it, for those behind the ones that get a forecast, in their
+    order. Every request of the plan that waits is in one of the three, but for those that never start here, and those
+    that were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved.
 
     `by`: another scheduler, whose words the spans are, each one moment; empty: they are the queue's own. `said_at`:
-    when it said so. `rest`: why nobody knows of those that are in neither of the two.
+    when it said so. `rest`: why nobody knows of those that are in none of the three.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     guesses: Mapping[str, Guess] = field(default_factory=dict)
-    behind: tuple[str, ...] = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
     by: str = ""
     said_at: Mapping[str, float] = field(default_factory=dict)
     rest: str = ""
 
     def why_unknown(self, task_id: str) -> str | None:
         """Why nobody knows when it starts; None if somebody does, or nothing was asked about it."""
-        return None if task_id in self.spans else self.unknown.get(task_id, self.rest or None)
+        if task_id in self.spans:
+            return None
+        return self.unknown.get(task_id) or too_far(self.behind.get(task_id)) or self.rest or None
 
 
-def too_far(behind: Sequence[str]) -> dict[str, str]:
-    """Sentences for the tasks behind those that get a forecast, given in their order."""
-    return {
-        task: f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
-        for place, task in enumerate(behind, MOST_FORECASTS)
-    }
+def places_of(behind: Sequence[str]) -> dict[str, int]:
+    """How many requests are ahead of each of the tasks behind those that get a forecast, given in their order."""
+    return {task: place for place, task in enumerate(behind, MOST_FORECASTS)}
+
+
+def too_far(place: int | None) -> str | None:
+    """The sentence for a task with so many requests ahead of it; None for None. It is for what is shown: there may be
+    thousands of such tasks."""
+    if place is None:
+        return None
+    return f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
 
 
 def forecast(
@@ -100,12 +108,12 @@ def forecast(
     wait (`calibration`).
     """
     requests = {request.task_id: request for request in snapshot.requests}
-    waiting = [
-        requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
-    ]
+    waiting = yielding_last(
+        [requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER]
+    )
     spans: dict[str, Span] = {}
-    behind = tuple([request.task_id for request in waiting[MOST_FORECASTS:]])
-    unknown = too_far(behind)
+    behind = places_of([request.task_id for request in waiting[MOST_FORECASTS:]])
+    unknown: dict[str, str] = {}
     guesses: dict[str, Guess] = {}
     played = []
     for request in waiting[:MOST_FORECASTS]:
@@ -152,7 +160,8 @@ class _Whys:
     """Sentences on whose end nobody knows."""
 
     def __init__(self, play: Play) -> None:
-        runs = dict.fromkeys(run.request.label for run in play.runs if run.left is None and not run.stopping)
+        endless = (run for run in play.runs if run.left is None and not run.stopping)
+        runs = dict.fromkeys(run.request.label for run in endless if not (run.request.yields and run.yields))
         reports, has = ("reports", "has") if len(runs) == 1 else ("report", "have")
         self._runs = f"{listed(runs)} {reports} no progress and {has} no time limit" if runs else ""
         #: task -> how many of these are ahead of it; what is not played is behind all of them
@@ -198,13 +207,14 @@ def futures(
     `far`: what is behind all of these; `coming`: tasks that the plan stops others for. Nothing else starts before
     something happens that the plan did not know of, or the plan would have started it or stopped others for it.
     """
-    most = MOST_WORK // (sum(play.caps) + len(play.turns))
+    most = MOST_WORK // (sum(play.caps) + len(play.ordinary) or 1)
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
     draws = Draws(count)
+    draws_of = {False: draws, True: Draws(count)}  # what yields changes no draw of other work
     stops = draws.left(STOPPING)
-    ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
-    lasts = {request.task_id: draws.lasts(request) for request in play.waiting}
+    ends = [draws_of[run.request.yields].left(STOPPING if run.stopping else run.left) for run in play.runs]
+    lasts = {request.task_id: draws_of[request.yields].lasts(request) for request in play.waiting}
     newcomers = _Newcomers(play, now, recent)
     behind = FarQueue(play, far, draws)
     starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
@@ -238,9 +248,12 @@ def _played(
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
-            ready = future.now if turn.task_id in coming else first_event
+            ready, lasts = future.now if turn.task_id in coming else first_event, future.lasts[turn.task_id]
             _let_in(timeline, come, key, ask, ready)
-            yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id], ready)
+            start = timeline.place(ask, lasts, ready)
+            if turn.task_id in coming:  # its end is an event, too
+                first_event = min(first_event, start + lasts)
+            yield turn.task_id, start
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
         elif turn.cut < inf and turn.cut <= until[turn.request.task_id]:
@@ -303,11 +316,13 @@ class _Newcomers:
     def __init__(self, play: Play, now: float, recent: Sequence[Request]) -> None:
         self._random = Random(0)
         self._sources: list[tuple[Key, Ask, Span]] = []
+        recent = [request for request in recent if not request.yields]
         window = max(LEAST_WINDOW, now - min((one.submitted_at for one in recent), default=now))
         seen = Counter(_kind(request) for request in recent)
+        last: Key = max(play.ordinary, default=())  # nothing is before ()
         for request in recent:
             key = play.key_of_next(request)
-            is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request)
+            is_ahead = key < last and play.is_of_its_kind(request)
             if request.lasts is not None and is_ahead and seen[_kind(request)] >= LEAST_SEEN:
                 self._sources.append((key, play.ask_of(request), request.lasts))
         self._rate = len(self._sources) / window

@@ -51,7 +51,8 @@ class PriorityRules(Rules):
         self._moved: dict[tuple[int, float, str | None], Rights] = {}
 
     def grade(self, run: Request) -> float:
-        return run.priority
+        """What yields is stopped before all others, whatever its priority."""
+        return inf if run.yields else run.priority
 
     def line(self, run: Request, placement: Placement) -> Standing:
         """Every higher priority may stop it; equals before it only if it is lent its slots, or was moved."""

@@ -23,8 +23,8 @@ class Running:
     """A run, or one that starts now. `left`: seconds until it ends by itself, None when unknown.
 
     `again`: it is being stopped and will wait again. `gives_way`: a higher priority may stop it, but not before
-    `young_until`. `on_sufferance`: every request before it in the queue may stop it. `cut`: when it is asked to save
-    for a window.
+    `young_until`. `on_sufferance`: every request before it in the queue may stop it; all others are before what yields.
+    `cut`: when it is asked to save for a window.
     """
 
     request: Request
@@ -57,6 +57,10 @@ Turn = tuple[Key, Request | Running]
 
 #: (last, until, slots): between these times, so many slots are closed to a request
 ClosedSlots = tuple[tuple[float, float, int], ...]
+
+
+def _request_of(turn: Request | Running) -> Request:
+    return turn if isinstance(turn, Request) else turn.request
 
 
 class Play:
@@ -102,6 +106,8 @@ class Play:
             for index, count in run.parts.items():
                 self.free[index] = max(0, self.free[index] - count)
         self.turns = sorted(self._turns(plan), key=lambda turn: turn[0])
+        #: the keys of those that do not yield, which nothing that yields may change
+        self.ordinary = [key for key, turn in self.turns if not _request_of(turn).yields]
         self.asks = {
             request.task_id: self.ask_of(request) for request in [*waiting, *(r.request for r in self.runs)]
         }
@@ -125,13 +131,14 @@ class Play:
                     self._parts(dict(start.hosts)),
                     request.lasts,
                     gives_way=self._may_be_stopped(request),
-                    on_sufferance=start.on_sufferance,
-                    young_until=self._young_until(request, now, start.on_sufferance),
+                    on_sufferance=(lent := self._is_lent(request, start.on_sufferance)),
+                    young_until=self._young_until(request, now, lent),
                 )
             elif placement is not None:
                 left = None if placement.ends is None else (placement.ends[0] - now, placement.ends[1] - now)
                 again = placement.allocation_id in released or placement.waits_again
                 stopping = again or placement.stopping
+                lent = self._is_lent(request, placement.on_sufferance)
                 yield Running(
                     request,
                     self._parts(placement.slots),
@@ -139,10 +146,8 @@ class Play:
                     stopping,
                     again,
                     gives_way=not stopping and self._may_be_stopped(request),
-                    on_sufferance=not stopping and placement.on_sufferance,
-                    young_until=self._young_until(
-                        request, placement.running_since or now, placement.on_sufferance
-                    ),
+                    on_sufferance=not stopping and lent,
+                    young_until=self._young_until(request, placement.running_since or now, lent),
                     cut=inf if stopping else self._cuts.get(request.task_id, inf),
                 )
 
@@ -150,8 +155,12 @@ class Play:
         by_priority = self._by_priority and not self._groups
         return request.preemptible and self._stops_runs and by_priority and not self._aux
 
-    def _young_until(self, request: Request, since: float, on_sufferance: bool) -> float:
-        return 0.0 if on_sufferance else since + self._snapshot.pool.min_runtime_of(request.priority)
+    def _is_lent(self, request: Request, on_sufferance: bool) -> bool:
+        """Whether it only has its slots until another request needs them. Where no run is stopped, it keeps them."""
+        return self._stops_runs and (on_sufferance or request.yields)
+
+    def _young_until(self, request: Request, since: float, is_lent: bool) -> float:
+        return 0.0 if is_lent else since + self._snapshot.pool.min_runtime_of(request.priority)
 
     def _parts(self, slots: Mapping[str, tuple[int, ...]]) -> Parts:
         parts = {}
@@ -162,11 +171,14 @@ class Play:
         return {index: count for index, count in parts.items() if count}
 
     def _turns(self, plan: Plan) -> Iterator[Turn]:
-        """What is placed in turn: what waits, what will wait again, and runs that give way to what is before them."""
+        """What is placed in turn: what waits, what will wait again, and runs that give way to what is before them.
+
+        What yields comes behind all others, wherever it is in the queue.
+        """
         runs = {run.request.task_id: run for run in self.runs}
         requests = {request.task_id: request for request in self._snapshot.requests}
         asked = {request.task_id for request in self.waiting}
-        highest = min(request.priority for request in self.waiting)
+        highest = min((one.priority for one in self.waiting if not one.yields), default=inf)
         held: dict[str, float] = {}
         for place, task in enumerate(plan.order):
             run, request = runs.get(task), requests[task]
@@ -175,7 +187,12 @@ class Play:
             before = held.get(request.job_id, 0)
             held[request.job_id] = before + max(1, request.slots)
             firm = run is not None and not run.again and not run.on_sufferance
-            key = (place,) if self._groups else self.policy.turn(request, before, firm, place)
+            if request.yields:
+                key: Key = (inf, place)
+            elif self._groups:
+                key = (place,)
+            else:
+                key = self.policy.turn(request, before, firm, place)
             if run is None:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):

@@ -256,7 +256,7 @@ class VirtualPool:
                 promise = Promise(task, now, span, found.guesses[task], first)
                 self._out.promises.append(promise)
                 self._promised.setdefault(task, promise)
-        for task in found.unknown:
+        for task in (*found.unknown, *found.behind):
             self._out.unknown += task in arrived and task not in self._promised
             self._promised.setdefault(task, None)
 

@@ -186,7 +186,7 @@ def _note_plan(
         row = rows[job_id]
         for task_id in tasks:
             row.wait = row.wait or plan.waits.get(task_id)
-            row.unknown = row.unknown or plan.unknown.get(task_id)
+            row.unknown = row.unknown or plan.why_unknown(task_id)
             span = plan.forecast.get(task_id)
             if span and (row.forecast is None or span[0] < row.forecast[0]):
                 row.forecast, row.forecast_by = span, plan.by

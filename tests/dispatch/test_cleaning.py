@@ -23,7 +23,7 @@ from hosts import registry
 from hosts.models import Host, Slot
 from jobs import cleaning as cleanings
 from jobs import shares, transitions
-from jobs.models import Member, SlotHold
+from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState, Reason
 from logs import sentences
 from shown import timeline
@@ -127,14 +127,60 @@ def test_the_host_is_asked_for_what_lives_and_it_is_ended(machine: Host, starts:
     assert member.exit_reason == Reason.RUN_VANISHED and not member.cleaning_since and held() == 0
 
 
+def seen(member: Member, by: str | None = "root", seconds: object = 20.0) -> dict[str, Any]:
+    """What a host says of a process on a GPU that carries the marker of this run."""
+    return {"pid": 7, "user": by, "command": "python", "run": member.run_key, "by": by, "seconds": seconds}
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds"), [("mallory", 20.0), ("ada", 2.0), ("ada", None), ("ada", "20"), (None, 20.0)]
+)
+def test_a_forged_marker_takes_no_slot_of_a_run_that_ended(
+    machine: Host, by: str | None, seconds: object
+) -> None:
+    """Of another account, or begun after the run's end: whoever set it holds the GPU that they use, and no more.
+
+    The run said an early end of itself.
+    """
+    Slot.objects.filter(host=machine).update(kind=Slot.Kind.CUDA, uuid="GPU-1")
+    second = Slot.objects.create(host=machine, index=1, kind=Slot.Kind.CUDA, uuid="GPU-2")
+    member = running(max_restarts=0, slots=2)
+    settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None)
+    Member.objects.filter(pk=member.pk).update(ended_at=timezone.now() - timedelta(hours=1))
+    Allocation.objects.update(unix_user="ada", settled_at=timezone.now() - timedelta(seconds=15))
+    outsiders.take_in(machine.pk, {"gpu_users": {"GPU-1": [], "GPU-2": [seen(member, by, seconds)]}})
+    assert not again(member).cleaning_since and held() == 0
+    assert list(machine.slots.filter(outside={})) == [machine.slots.get(index=0)]
+    outsiders.take_in(machine.pk, {"gpu_users": {"GPU-1": [], "GPU-2": [seen(member, "ada", 16.0)]}})
+    assert again(member).cleaning_since and held() == 2
+    second.refresh_from_db()
+    assert second.outside == {}
+
+
+@pytest.mark.parametrize(("account", "login"), [("ada", "root"), ("", "ada")])
+def test_the_marker_of_a_run_that_lives_hides_nobody_elses_process(
+    machine: Host, account: str, login: str
+) -> None:
+    Slot.objects.filter(host=machine).update(kind=Slot.Kind.CUDA, uuid="GPU-1")
+    Slot.objects.create(host=machine, index=1, kind=Slot.Kind.CUDA, uuid="GPU-2")
+    Host.objects.filter(pk=machine.pk).update(facts={"account": {"name": login}})
+    member = running()
+    Allocation.objects.update(unix_user=account)
+    own = SlotHold.objects.get().slot
+    [other] = machine.slots.exclude(pk=own.pk)
+    forged = seen(member, "mallory")
+    outsiders.take_in(machine.pk, {"gpu_users": {own.uuid: [forged], other.uuid: [forged]}})
+    assert list(machine.slots.filter(outside={})) == [own]
+    outsiders.take_in(machine.pk, {"gpu_users": {own.uuid: [], other.uuid: [seen(member, "ada")]}})
+    assert machine.slots.filter(outside={}).count() == 2
+
+
 def test_a_process_of_a_run_that_ended_is_seen_on_its_gpu_and_its_slot_is_held_again(machine: Host) -> None:
     Slot.objects.filter(host=machine).update(kind=Slot.Kind.CUDA, uuid="GPU-1")
     member = running(max_restarts=0)
     settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None)
     assert held() == 0
-    answer = {
-        "gpu_users": {"GPU-1": [{"pid": 7, "user": "root", "command": "python", "run": member.run_key}]}
-    }
+    answer = {"gpu_users": {"GPU-1": [seen(member)]}}
     outsiders.take_in(machine.pk, answer)
     assert again(member).cleaning_since and held() == 1 and machine.slots.get().outside == {}
     outsiders.take_in(machine.pk, answer)
@@ -149,8 +195,7 @@ def test_what_another_run_has_been_given_since_stays_its_own(machine: Host) -> N
     member = running(max_restarts=0)
     settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None)
     other = running(name="other")
-    users = {"GPU-1": [{"pid": 7, "user": "root", "command": "python", "run": member.run_key}]}
-    outsiders.take_in(machine.pk, {"gpu_users": users})
+    outsiders.take_in(machine.pk, {"gpu_users": {"GPU-1": [seen(member)]}})
     assert again(member).cleaning_since and SlotHold.objects.get(released_at=None).member == other
 
 

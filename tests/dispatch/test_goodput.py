@@ -3,22 +3,25 @@
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch.keeping import goodput, goodput_facts, usage
+from dispatch.keeping import goodput, goodput_facts, slot_days, usage
 from dispatch.runs import settle
 from dispatch.watching import idle_gpus
 from experiments import runs
 from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState
 from hosts.models import Slot
-from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
+from hosts.pools import default_pool
+from jobs.models import Allocation, Member, SlotTimeOfDay, SlotTimeTotal, UsageRecord
 from jobs.states import Reason
 from metrics import ingest, step_times, timing_store
 from metrics.ingest import Report
@@ -109,6 +112,57 @@ def test_what_is_told_is_told_once_and_outlives_its_experiment(trial: Trial) -> 
     assert [name for name, _ in told] == [str(trial.experiment_id)]
     Allocation.objects.all().delete()
     assert [(one.name, one.parts) for one in goodput.sums(MARCH, "experiment")] == told
+
+
+def test_the_sums_of_each_day_agree_with_the_records_and_can_be_made_again(trial: Trial) -> None:
+    attempt(trial, 0, 50, Reason.HOST_RESTARTED, {12: 10, 22: 20, 32: 30, 42: 40}, {22.5: 20})
+    attempt(trial, 23 * 60, 25 * 60, Reason.COMPLETED, {23 * 60 + at: at + 20 for at in range(2, 118)}, {})
+    assert goodput.tell_due(timezone.now()) == 2 and slot_days.differences() == []
+    whole = [(one.name, one.parts, one.by_period) for one in goodput.sums(MARCH, "experiment")]
+    assert whole[0][1].total() == sum(each.seconds for each in usage.sums(MARCH)) == 2 * 170 * 60
+    assert set(whole[0][2]) == {"2026-03-10", "2026-03-11"}
+    page = goodput.largest(MARCH, "experiment", each_period=False)
+    assert [(page.lines[0].name, page.lines[0].parts, page.total.by_period)] == whole
+    none_shown = goodput.largest(MARCH, "user", 0)
+    assert (none_shown.lines, none_shown.more, none_shown.total.parts) == ([], 1, whole[0][1])
+    assert none_shown.rest is not None and none_shown.rest.by_period == whole[0][2]
+    call_command("goodput_sums", stdout=StringIO())
+    wrong = SlotTimeOfDay.objects.filter(part="progress").update(slot_microseconds=1)
+    wrong += SlotTimeOfDay.objects.filter(part="end").delete()[0]
+    told = StringIO()
+    with pytest.raises(CommandError, match=f"{wrong} sums do not agree"):
+        call_command("goodput_sums", stdout=told)
+    assert "2026-03-11, pool" in told.getvalue() and "the sums 1 slot-microseconds" in told.getvalue()
+    call_command("goodput_sums", rebuild=True, stdout=told)
+    assert told.getvalue().endswith("The sums agree with the records.\n")
+    assert [(one.name, one.parts, one.by_period) for one in goodput.sums(MARCH, "experiment")] == whole
+
+
+def test_what_an_older_server_told_is_read_at_once_and_added_to_the_sums_in_the_next_round(
+    trial: Trial,
+) -> None:
+    killed_and_resumed(trial)
+    now = timezone.now()
+    assert goodput.tell_due(now) == 2 and not UsageRecord.objects.filter(in_sums=False).exists()
+    kept = sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds"))
+    whole = goodput.sums(MARCH)
+    SlotTimeOfDay.objects.all().delete()
+    UsageRecord.objects.update(in_sums=False)
+    slot_days.add_rest(1)
+    assert UsageRecord.objects.get(in_sums=False) and slot_days.differences() == []
+    assert goodput.sums(MARCH) == whole
+    for _ in range(2):
+        assert goodput.tell_due(now) == 0 and goodput.sums(MARCH) == whole
+    assert sorted(SlotTimeOfDay.objects.values_list("day", "part", "slot_microseconds")) == kept
+
+
+def test_what_held_slots_for_no_time_has_no_line() -> None:
+    now = timezone.now()
+    UsageRecord.objects.create(
+        run_key="t.1.0", kind="TRIAL", owner=make_user("ada"), pool=default_pool(), slots=1,
+        started_at=now, ended_at=now,
+    )  # fmt: skip
+    assert goodput.sums(usage.latest("day", 2, now), "user") == []
 
 
 def test_an_attempt_that_was_deleted_before_it_was_told_is_not_told(trial: Trial) -> None:

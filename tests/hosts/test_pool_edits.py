@@ -8,10 +8,12 @@ from events.models import Event
 from hosts import pool_edits, registry
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, default_pool_for
+from jobs.accepting import pool_for
 from jobs.models import Job
 from jobs.states import JobState
 from tests.rig.rows import make_gang
 from tests.rig.world import make_host
+from webui.api.job_queue import pool_named
 
 pytestmark = pytest.mark.django_db
 
@@ -125,6 +127,21 @@ def test_an_edit_changes_what_is_given_and_is_noted_once() -> None:
     assert event.detail["changes"] == {"scheduler": ["priority", "fair_share"]}
     assert pool_edits.edit("a100", {"scheduler": "fair_share"}, actor="user:ada") == []
     assert PoolChange.objects.filter(pool=pool).count() == 1
+
+
+def test_the_default_pool_is_there_before_any_host_is() -> None:
+    """As with `host add --allow-login-account`; REST and configs name pools by the same words."""
+    assert not ResourcePool.objects.exists() and pool_for("default").default_compute
+    ResourcePool.objects.all().delete()
+    assert pool_edits.edit("default", {"allow_login_account": True}, actor="user:ada") == [
+        "allow_login_account"
+    ]
+    assert pool_named("default").allow_login_account
+    ResourcePool.objects.update(name="first")
+    with pytest.raises(Refusal, match="There is no resource pool default"):
+        pool_edits.edit("default", {"strict": True}, actor="user:ada")
+    with pytest.raises(Refusal, match="the pools are: first"):
+        pool_for("default")
 
 
 def test_a_default_is_handed_over_and_never_switched_off() -> None:

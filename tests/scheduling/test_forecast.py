@@ -12,7 +12,7 @@ from scheduling import reasons
 from scheduling.forecast import MOST_FORECASTS, Forecast, forecast
 from scheduling.plan import applied, decide
 from scheduling.reasons import NEVER
-from scheduling.world import HostView, PoolView, Request, Snapshot
+from scheduling.world import GroupShare, HostView, PoolView, Request, Snapshot
 from tests.rig.pool_worlds import UPLOADED, host
 
 HOUR = 3600.0
@@ -166,7 +166,7 @@ def test_what_stands_far_back_is_told_how_many_are_before_it() -> None:
     found = made(waiting(snapshot, *many))
     assert len(found.spans) == MOST_FORECASTS
     assert (
-        found.unknown["t2234"]
+        found.why_unknown("t2234")
         == f"2,234 requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
     )
 
@@ -256,6 +256,126 @@ def test_every_wait_has_an_ordered_range_from_now_on_or_a_sentence(seed: int) ->
     for first, last in found.spans.values():
         assert snapshot.now <= first <= last < float("inf")
     assert all(found.unknown.values())
+
+
+def with_burn_ins(snapshot: Snapshot, seed: int) -> Snapshot:
+    """Some wait before, between and behind the other requests, with every priority and any length."""
+    random = Random(seed)
+    burn_ins = [
+        request(
+            f"burn-in {number}",
+            random.choice([1, 2, 4]),
+            random.uniform(-1, 31),
+            priority=random.choice([1, 42, 99]),
+            lasts=random.choice([None, (60.0, 300.0)]),
+            weight=random.choice([0.1, 9.0]),
+            yields=True,
+        )
+        for number in range(3)
+    ]
+    return waiting(snapshot, *burn_ins)
+
+
+def submitted_lately(seed: int) -> tuple[list[Request], list[Request]]:
+    """Work of four priorities that came three times each, and burn-ins, some of its kinds and earlier."""
+    random = Random(seed)
+    lasts = (60.0, 900.0)
+    work = [
+        request(f"w{n}", random.choice([1, 2]), float(n), priority=priority, lasts=lasts)
+        for n, priority in enumerate([10, 42, 60, 99] * 6)
+    ]
+    burn_ins = [
+        request(
+            f"burn-in w{n}", 1, -5000.0 + n, priority=random.choice([1, 42, 99]), lasts=lasts, yields=True
+        )
+        for n in range(6)
+    ]
+    return work, burn_ins
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), groups=st.booleans())
+def test_a_burn_in_that_waits_delays_no_forecast(seed: int, groups: bool) -> None:
+    without = random_snapshot(seed)
+    if groups:
+        without = replace(without, pool=replace(without.pool, shares={"team": GroupShare(1.0)}))
+    snapshot = with_burn_ins(without, seed)
+    work, burn_ins = submitted_lately(seed)
+    plan = decide(snapshot)
+    found = forecast(snapshot, plan, [*work, *burn_ins])
+    alone = forecast(without, decide(without), work)
+    if not any(start.task_id.startswith("burn-in") for start in plan.starts):
+        ordinary = {task: span for task, span in found.spans.items() if not task.startswith("burn-in")}
+        assert ordinary == alone.spans
+        assert {
+            task: why for task, why in found.unknown.items() if not task.startswith("burn-in")
+        } == alone.unknown
+
+
+def test_many_burn_ins_that_wait_take_no_futures_from_other_work() -> None:
+    snapshot = waiting(full(PoolView(), [host(1, 4096)], {"a": (4096, (2800, 9200))}), request("mine", 1, 10))
+    many = [request(f"burn-in {n}", 1, 20 + n, lasts=(60, 90), yields=True) for n in range(150)]
+    assert made(waiting(snapshot, *many)).spans["mine"] == made(snapshot).spans["mine"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    scheduler=st.sampled_from(["priority", "fair_share"]),
+    ends=st.sampled_from([None, (1400.0, 1500.0), (90_000.0, 99_000.0)]),
+    least=st.sampled_from([0, 3600]),
+)
+def test_a_burn_in_that_runs_delays_a_forecast_by_the_time_to_yield(
+    seed: int, scheduler: str, ends: Any, least: int
+) -> None:
+    """With requests of one slot, of which none starts later because another one starts sooner."""
+    random = Random(seed)
+    min_runtime = {1: least} if scheduler == "priority" else {}
+    pool = PoolView(scheduler=scheduler, min_runtime=tuple(min_runtime.items()))
+    burn_ins = [request(f"burn-in {n}", 2, n, priority=random.choice([1, 99]), yields=True) for n in range(2)]
+    hosts = (host(1, 2), host(2, 2), host(3, 2))
+    runs = Snapshot(900.0, pool, hosts, (request("run", 2, 5), *burn_ins))
+    runs = applied(runs, decide(runs))
+    known = [
+        replace(one, running=replace(one.running, ends=(2000.0, 3000.0) if one.task_id == "run" else ends))
+        for one in runs.requests
+        if one.running
+    ]
+    assert len(known) == 3
+    others = [
+        request(
+            f"t{n}", 1, 10 + n, priority=random.choice([10, 42, 99]), weight=random.choice([1.0, 3.0]),
+            lasts=random.choice([(60.0, 900.0), (500.0, 600.0)]),
+        )
+        for n in range(random.randint(5, 12))
+    ]  # fmt: skip
+    snapshot = replace(runs, now=1000.0, requests=(*known, *others))
+    gone = [
+        replace(one, running=replace(one.running, stopping=True)) if one.yields and one.running else one
+        for one in known
+    ]
+    found, without = made(snapshot), made(replace(snapshot, requests=(*gone, *others)))
+    assert {one.task_id for one in others} == {task for task in found.spans if task.startswith("t")}
+    for task, span in without.spans.items():
+        assert found.spans[task][1] <= span[1] + MOMENT, task
+
+
+def test_a_burn_in_keeps_its_slots_where_nothing_is_stopped() -> None:
+    snapshot = full(
+        PoolView(preemption=False), [host(1, 1)], {"burn-in": (1, (2000, 2010))}, yields=True, priority=99
+    )
+    found = made(waiting(snapshot, request("next", 1, 10)))
+    assert found.spans["next"][0] > 1900
+    snapshot = replace(snapshot, pool=PoolView())
+    assert made(waiting(snapshot, request("next", 1, 10, priority=99))).spans["next"][1] < 1000 + MOMENT
+
+
+def test_burn_ins_that_were_submitted_lately_are_not_expected_before_other_work() -> None:
+    snapshot = waiting(full(PoolView(), [host(1, 1)], {"a": (1, (2800, 3200))}), request("mine", 1, 10))
+    often = [
+        request(f"burn-in {n}", 1, float(n), priority=1, lasts=(2000, 4000), yields=True) for n in range(3)
+    ]
+    assert forecast(snapshot, decide(snapshot), often) == made(snapshot)
 
 
 @settings(max_examples=20, deadline=None)

@@ -360,6 +360,16 @@ def test_the_pool_view_has_the_defaults_of_the_decisions() -> None:
     assert (PoolView().scheduler, PoolView().fitting, PoolView().preemption) == ("priority", "best", True)
 
 
+def test_what_yields_is_stopped_first_whatever_its_priority() -> None:
+    world = World([host(1, 2), host(2, 2)], min_runtime=((1, 3600.0),))
+    world.submit("burn-in", 2, priority=1, yields=True)
+    world.submit("low", 2, priority=99)
+    world.settle()
+    world.submit("mine", 2, priority=99)
+    world.settle()
+    assert world.running == {"low", "mine"}
+
+
 @worlds
 @given(seed=SEEDS, pool=ANY_POOL)
 def test_nothing_is_stopped_or_kept_for_what_yields(seed: int, pool: dict[str, Any]) -> None:

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.trainmaster.conftest import TestHost, kill, wait_until
+from tests.trainmaster.conftest import PYTHON, TestHost, kill, wait_until
 from tests.trainmaster.stream_server import StreamServer
+from trainmaster import processes
+from trainmaster.host.gpu_users import _BUNDLES, gpu_users
 from trainmaster.paths import RunPaths
 from trainmaster.processes import marked, of_run, reference
-from trainmaster.protocol import KEEPER_MARKER
+from trainmaster.protocol import KEEPER_MARKER, MARKER
 from trainmaster.runner.state import read_state
 
+#: of a run that never was
+KEY = "trial.9.1.0"
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
 #: leaves its session and its parent, and forgets all of its environment
 FLEES = """
@@ -133,6 +137,61 @@ def test_a_process_that_fled_and_cleared_its_marker_is_known_by_the_gpu_that_it_
     assert reference(pid) is None and stranger.poll() is None
     stranger.kill()
     stranger.wait()
+
+
+@pytest.fixture
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of `daemon` with the marker of a run, whose child has another environment."""
+    program = """
+import subprocess, sys
+print(subprocess.Popen(["sleep", "600"], env={}).pid, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [PYTHON, "-c", program], env={MARKER: KEY}, user="daemon", cwd="/", stdin=-1, stdout=-1
+    ) as one:
+        yield one
+        one.kill()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another account")
+def test_a_marker_that_another_account_has_set_is_no_sign_of_the_run(
+    host: TestHost, gpu: Path, process: "subprocess.Popen[bytes]"
+) -> None:
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    gpu.write_text(f"GPU-1, {child}\nGPU-2, {process.pid}\n")
+    users = gpu_users() or {}
+    assert [(one["pid"], one["user"], one["run"], one["by"]) for [one] in users.values()] == [
+        (child, "daemon", KEY, "daemon"),
+        (process.pid, "daemon", KEY, "daemon"),
+    ]
+    assert users["GPU-1"][0]["seconds"] == pytest.approx(users["GPU-2"][0]["seconds"], abs=1.0)
+    order = {"devices": ["GPU-1", "GPU-2"], "launched_seconds": 600.0, "ended_seconds": 0.0}
+    assert clean(host, KEY, **order, account="nobody") == {"left": [], "count": 0}
+    assert clean(host, KEY, **order) == {"left": [], "count": 0}, "of a run of the login's account"
+    assert reference(child) is not None and process.poll() is None
+    left = clean(host, KEY, **order, account="daemon", signal=None)
+    assert {one["pid"] for one in left["left"]} == {process.pid, child}
+    assert clean(host, KEY, **order, account="daemon") == {"left": [], "count": 0}
+
+
+def test_the_path_of_a_bundle_makes_no_process_ours_whose_environment_can_be_read(gpu: Path) -> None:
+    with subprocess.Popen([PYTHON, "-c", "input()", f"{_BUNDLES}/x"], env={}, stdin=-1) as one:
+        gpu.write_text(f"GPU-1, {one.pid}\n")
+        assert [user["run"] for user in (gpu_users() or {})["GPU-1"]] == [None]
+        one.kill()
+
+
+def test_the_age_of_a_process_is_by_the_kernels_clock_whatever_the_uptime_of_a_container_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age = processes.age_seconds(os.getpid())
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stat").write_text(Path("/proc/self/stat").read_text())
+    (tmp_path / "uptime").write_text("1.00 1.00\n")
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert age and processes.age_seconds(7) == pytest.approx(age, abs=5.0)
 
 
 def test_what_is_stopped_ends_too_and_the_verb_never_ends_itself(

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
+from dispatch.keeping import slot_days
 from experiments.models import Trial
 from hosts.pools import default_pool
 from jobs.models import SlotTimeTotal, UsageRecord
@@ -30,6 +31,7 @@ def told(trial: Trial | None, parts: dict[str, int] | None, slots: int = 2, user
         experiment_number=trial.experiment_id if trial else None,
         went_to=parts and {"2026-03-10": {part: seconds * 10**6 for part, seconds in parts.items()}},
     )  # fmt: skip
+    slot_days.rebuild()
 
 
 @pytest.fixture
@@ -78,6 +80,7 @@ def test_the_largest_lines_are_shown_and_the_others_as_one(trial: Trial, viewer:
         )
         for number in range(103)
     )  # fmt: skip
+    slot_days.rebuild()
     page = Html(viewer.get(f"/usage/goodput?{WEEK}&group=experiment").content)
     assert "5 others, in the CSV" in page and page.count("(deleted)") == 98
     asked = "startDate=2026-03-10&endDate=2026-03-10&groupBy=experiment"

@@ -8,7 +8,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.accounts import name_of
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
-from trainmaster.processes import PROC, marker_of, owner_of, parent_of
+from trainmaster.processes import PROC, age_seconds, is_hidden, marker_of, parent_of, real_uid
+from trainmaster.protocol import KEEPER_MARKER, MARKER
 
 _SHOWN = 80
 #: all bundles of this workdir: launchers run from here, and their command lines can be read by everybody
@@ -19,17 +20,19 @@ User = Dict[str, Any]
 
 
 def gpu_users() -> Optional[Dict[str, List[User]]]:
-    """By GPU (or MIG) UUID, {"pid", "user", "command", "run"} of each process; None where nobody can tell.
+    """By GPU (or MIG) UUID, {"pid", "user", "command", "run", "by", "seconds"} of each process; None if unknown.
 
     `run` is the run key of its marker, "?" where a launcher of ours is among its ancestors but its environment is
-    another account's, null for a process from outside. `command` is the program and its script, never arguments.
+    another account's, null for a process from outside. Anyone can set a marker: `by` is the account of the first
+    process that carries it, among this one and its ancestors, and `seconds` for how long that one has lived. `command`
+    is the program and its script, never arguments.
     """
     found = on_gpus()
     if found is None:
         return None
     users: Dict[str, List[User]] = {}
     for uuid, pid in found:
-        user = {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
+        user = {"pid": pid, "user": account_of(pid), "command": command_of(pid), **_run(pid)}
         users.setdefault(uuid, []).append(user)
     return users
 
@@ -41,8 +44,8 @@ def on_gpus() -> Optional[List[Tuple[str, int]]]:
 
 
 def account_of(pid: int) -> str:
-    """The name of a process's account; empty for one that cannot be seen, as of another container."""
-    uid = owner_of(pid)
+    """The name of the account that started a process; empty for one that cannot be seen, as of another container."""
+    uid = real_uid(pid)
     return "" if uid is None else name_of(uid)
 
 
@@ -63,12 +66,17 @@ def command_of(pid: int) -> str:
     return " ".join(Path(word).name for word in words[:1] + script)[:_SHOWN]
 
 
-def _run(pid: int) -> Optional[str]:
-    marker = marker_of(pid)
-    if marker is not None:
-        return marker
-    ours = any(_BUNDLES in word for each in (pid, *ancestors(pid)) for word in _words(each))
-    return "?" if ours else None
+def _run(pid: int) -> User:
+    """Whose it is: that of the nearest launcher above it, else that of its marker or an ancestor's."""
+    line = (pid, *ancestors(pid))
+    for variable in (KEEPER_MARKER, MARKER):
+        markers = {each: marker_of(each, variable) for each in line}
+        run = next(filter(None, markers.values()), None)
+        if run is not None:
+            first = [each for each in line if markers[each] == run][-1]
+            return {"run": run, "by": account_of(first), "seconds": age_seconds(first)}
+    ours = any(is_hidden(each) and any(_BUNDLES in word for word in _words(each)) for each in line)
+    return {"run": "?" if ours else None, "by": None, "seconds": None}
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -1,8 +1,9 @@
 """`clean`: what is left of runs that are over, and its end.
 
 It needs neither the run's folder nor any file that the run could write. The first sign of a run is the marker in the
-environment that the kernel keeps of a process, or of one of its ancestors. A process can clear that, so the second
-sign is the device: what computes on a GPU that the run had, under its account, and began while it had it.
+environment that the kernel keeps of a process, or of one of its ancestors, under the run's account: anyone can set it.
+A process can clear it, so the second sign is the device: what computes on a GPU that the run had, under its account,
+and began while it had it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from trainmaster.processes import (
     marked,
     marker_of,
     owner_of,
+    real_uid,
     reference,
     state_of,
 )
-from trainmaster.protocol import KEEPER_MARKER, ProcessRef
+from trainmaster.protocol import KEEPER_MARKER, MARKER, ProcessRef
 
 _SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
 #: how long it is waited for that signaled processes are gone; whatever lives then is answered
@@ -42,7 +44,8 @@ def clean(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
     "runs": {run key: {"signal": "TERM" or "KILL", "account": its own or null, "devices": [GPU UUID…],
     "launched_seconds" and "ended_seconds" ago, "strangers": [pid…]}}. A process is {"pid", "user", "command", "state"}
-    (the kernel's letter). Those in `strangers` are left alone unless they carry the run's marker.
+    (the kernel's letter). Those in `strangers` are left alone unless they carry the run's marker under its
+    account.
     """
     orders = objects_of(request, 'The verb `clean` needs {"runs": {run key: {…}}}.')
     own = {key: order for key, order in orders.items() if not _is_anothers(order)}
@@ -84,7 +87,8 @@ def _clean(orders: Dict[str, Any]) -> Dict[str, Any]:
 def _of_run(key: str, order: Dict[str, Any]) -> List[ProcessRef]:
     """The living processes of the run, in the order of their pids; never this one or those that it lives of."""
     own = {os.getpid(), *ancestors(os.getpid())}
-    found = {process["pid"]: process for process in marked().get(key, [])}
+    carriers = marked().get(key, [])
+    found = {one["pid"]: one for one in carriers if _is_marked(one["pid"], key, MARKER, order)}
     for pid in _on_devices(order):
         process = reference(pid)
         if process is not None and pid not in found and _is_of(pid, key, order):
@@ -100,10 +104,9 @@ def _on_devices(order: Dict[str, Any]) -> Set[int]:
 
 def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
     """Whether a process on one of the run's devices belongs to it, though its environment does not say so."""
-    marker = marker_of(pid)
-    if marker is not None:
-        return marker == key
-    if any(marker_of(each, KEEPER_MARKER) == key for each in ancestors(pid)):
+    if marker_of(pid) is not None:  # this run's would have been found by it
+        return False
+    if _is_marked(pid, key, KEEPER_MARKER, order):
         return True
     uid = _uid(order)
     if uid is None or owner_of(pid) != uid or pid in set(order.get("strangers") or ()):
@@ -111,6 +114,15 @@ def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
     age = age_seconds(pid)
     launched, ended = (order.get(name) for name in ("launched_seconds", "ended_seconds"))
     return age is not None and launched is not None and (ended or 0.0) <= age <= launched
+
+
+def _is_marked(pid: int, key: str, variable: str, order: Dict[str, Any]) -> bool:
+    """Whether a process carries the run's marker under its account, or an ancestor does."""
+    uid = _uid(order)
+    return any(
+        marker_of(each, variable) == key and (uid is None or real_uid(each) == uid)
+        for each in (pid, *ancestors(pid))
+    )
 
 
 def _uid(order: Dict[str, Any]) -> Optional[int]:

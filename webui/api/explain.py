@@ -92,7 +92,7 @@ def encode_wait(task: Task, plan: Plan, reasons: list[Reason] | None) -> WaitRec
         forecast=told.forecast.get(task.pk),
         forecast_by=(told.by or None) if task.pk in told.forecast else None,
         forecast_said_at=told.said_at.get(task.pk) if task.pk in told.forecast else None,
-        forecast_unknown=told.unknown.get(task.pk),
+        forecast_unknown=told.why_unknown(task.pk),
     )
 
 

@@ -90,7 +90,7 @@ class Goodput(ApiView):
     def get(self, request: Request) -> GoodputAnswer:
         query = self.query(request)
         periods, group = _read(query)
-        top = goodput.top(goodput.lines(periods, group), periods, query["limit"])
+        top = goodput.top(periods, group, query["limit"])
         rest = GoodputRecord(**_fields(top.rest)) if top.rest else None
         return GoodputAnswer(lines=[_line(each) for each in top.lines], more=top.more, rest=rest)
 

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from accounts.refusals import Code, refused_as
 from accounts.rights import Right
 from hosts.models import ResourcePool
-from hosts.pools import default_pool
+from hosts.pools import default_pool, named
 from jobs import queue_edits
 from jobs.models import FirstStart
 from shown.queue import lines, rows, standing
@@ -42,7 +42,7 @@ def pool_named(name: str | None) -> ResourcePool:
     """The pool; an empty name means the default one. Raises Missing."""
     if not name:
         return default_pool()
-    return existing(ResourcePool.objects, "Pool", name=name)
+    return named(name) or existing(ResourcePool.objects, "Pool", name=name)
 
 
 class WrappedJobRecord(Answer):

@@ -21,7 +21,7 @@ MOST: dict[Unit, int] = {"week": 53, "day": 31, "month": 36}
 def overview(request: HttpRequest) -> HttpResponse:
     """One bar for all slots, one for each period, and one for each pool, user or experiment."""
     view = usage.read(request.GET, FIRST, MOST, tuple(goodput.GROUPS))
-    lines = goodput.lines(view.periods, view.group)
+    top = goodput.top(view.periods, view.group, each_period=False)
     context = {
         "view": view,
         "groups": list(goodput.GROUPS),
@@ -29,9 +29,9 @@ def overview(request: HttpRequest) -> HttpResponse:
         "first": view.periods.names[0],
         "last": view.periods.names[-1],
         "most": MOST[view.unit],
-        "total": goodput.together(lines, view.periods),
+        "total": top.total,
         "csv": f"/resources/goodput?{_query(view)}",
-        "top": goodput.top(lines, view.periods) if view.group != "total" else None,
+        "top": top if view.group != "total" else None,
     }
     return show(request, "goodput", context, room="Usage", status=400 if view.refusal else 200)
 

@@ -1,18 +1,19 @@
 """What the time of held slots went to: told once when an attempt has ended, for what still holds slots at each reading.
 
 The time is that of `dispatch.keeping.usage`, so sums of both agree; `jobs.time_parts` divides it. What is told stays
-with the usage record, which no deletion touches. An attempt whose facts were deleted before that, or cannot be read, is
-not told.
+with the usage record and in the sums of its days (`slot_days`), which no deletion touches. An attempt whose facts were
+deleted before that, or cannot be read, is not told.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +22,13 @@ from django.db.models import Q
 from django.utils import timezone
 from psycopg.errors import QueryCanceled
 
+from accounts.models import User
 from accounts.refusals import Refusal
 from dispatch.going_on import going_on
-from dispatch.keeping import goodput_facts, host_pace
+from dispatch.keeping import goodput_facts, host_pace, slot_days
 from dispatch.keeping.goodput_facts import Facts, microseconds
-from dispatch.keeping.usage import HELD, Periods
+from dispatch.keeping.usage import HELD, Periods, Unit
+from hosts.models import ResourcePool
 from jobs.models import UsageRecord
 from jobs.step_facts import SECOND
 from jobs.time_parts import NOT_TOLD, Held, not_told, seconds_by_day
@@ -47,39 +50,64 @@ _MOST_OPEN_REPORTS = 2_000_000
 _OPEN_SECONDS = 3600
 _STATEMENT_SECONDS = 30
 
+#: of whom it is told: a column of what is held, and of the sums by day; 0: of no experiment, or of all
 _GROUPS: dict[Group, str] = {
-    "user": "(SELECT username FROM accounts_user WHERE id = owner_id)",
-    "pool": "(SELECT name FROM hosts_resourcepool WHERE id = pool_id)",
-    "experiment": "coalesce(experiment_number::text, '')",
-    "total": "''",
+    "user": "owner_id",
+    "pool": "pool_id",
+    "experiment": "coalesce(experiment_number, 0)",
+    "total": "0::bigint",
 }
-_OPEN = """
-SELECT {group}, run_key, slots, started_at, ended_at FROM ({held}) AS held
-WHERE went_to IS NULL AND slots > 0 AND ended_at > %(open)s AND run_key LIKE %(of_task)s
-ORDER BY started_at DESC, run_key LIMIT %(most)s
-"""
-#: What is told; and of the rest how long it was held. What was read as open is left out: it may be told by now.
+#: the first day of a period; date_trunc alone takes most of the time of the statement
+_PERIODS: dict[Unit, str] = {
+    "day": "day",
+    "week": "%(first)s::date + (day - %(first)s::date) / 7 * 7",
+    "month": "date_trunc('month', day::timestamp)::date",
+}
+#: One statement, so that nothing that is told meanwhile counts twice. What is open is told by the reader, and here it
+#: only counts for who has the most.
 _SUMS = """
-WITH held AS MATERIALIZED (
-  SELECT {group} AS name, held.* FROM ({held}) AS held WHERE slots > 0 AND run_key LIKE %(of_task)s),
-parts AS (
-  SELECT name, day.key::date AS day, part.key AS part, part.value::numeric AS microseconds
-  FROM held, jsonb_each(went_to) day, jsonb_each_text(day.value) part
-  WHERE went_to IS NOT NULL AND run_key <> ALL(%(told)s) AND day.key >= %(first)s AND day.key < %(behind)s
-  UNION ALL
-  SELECT name, (day AT TIME ZONE 'UTC')::date, %(not_told)s,
-    (slots * extract(epoch FROM least(ended_at, day + interval '1 day') - greatest(started_at, day)) * 1000000)::numeric
-  FROM held CROSS JOIN LATERAL generate_series(date_trunc('day', greatest(started_at, %(after)s), 'UTC'),
-    least(ended_at, %(before)s) - interval '1 microsecond', interval '1 day') AS day
-  WHERE went_to IS NULL AND run_key <> ALL(%(told)s)
+WITH untold AS MATERIALIZED (
+  SELECT {who} AS who, run_key, slots, started_at, ended_at,
+         greatest(started_at, %(after)s) AS begin, least(ended_at, %(before)s) AS until
+  FROM ({held}) AS held WHERE went_to IS NULL AND slots > 0
+), open AS MATERIALIZED (
+  SELECT * FROM untold WHERE ended_at > %(open)s ORDER BY started_at DESC, run_key LIMIT %(most_open)s
+), days AS NOT MATERIALIZED (
+  SELECT {who} AS who, {period} AS period, part, slot_microseconds AS held
+  FROM ({days}) AS days WHERE day >= %(first)s AND day < %(behind)s
+  UNION ALL SELECT who, (period AT TIME ZONE 'UTC')::date, %(not_told)s, (slots * 1000000.0 *
+    extract(epoch FROM least(until, period + %(step)s::interval) - greatest(begin, period)))::bigint
+  FROM untold CROSS JOIN LATERAL generate_series(
+    date_trunc(%(unit)s, begin, 'UTC'), until - interval '1 microsecond', %(step)s::interval) AS period
+  WHERE run_key NOT IN (SELECT run_key FROM open)
+), ranked AS MATERIALIZED (
+  SELECT who, row_number() OVER (ORDER BY sum(held) DESC, who) > %(most)s AS is_rest FROM (
+    SELECT who, held FROM days
+    UNION ALL SELECT who, (slots * 1000000.0 * extract(epoch FROM until - begin))::bigint FROM open
+  ) AS held GROUP BY who
 )
-SELECT name, day, part, sum(microseconds) FROM parts GROUP BY 1, 2, 3
+SELECT shown, period, part, sum(held), NULL, NULL, NULL, NULL, (SELECT count(*) FROM ranked WHERE is_rest)
+FROM (SELECT CASE WHEN is_rest THEN NULL ELSE who END AS shown, period, part, held
+      FROM days JOIN ranked USING (who)) AS parts
+GROUP BY {sets}
+UNION ALL
+SELECT CASE WHEN is_rest THEN NULL ELSE who END, NULL, NULL, NULL, run_key, slots, started_at, ended_at,
+       (SELECT count(*) FROM ranked WHERE is_rest)
+FROM open JOIN ranked USING (who)
+"""
+_EACH_PERIOD = "shown, period, part"
+#: of each line the whole, and of each period all lines: far fewer rows
+_WHOLE_LINES = "GROUPING SETS ((shown, part), (period, part))"
+_OF_TASK = f"""
+SELECT run_key, slots, started_at, ended_at, went_to FROM ({HELD}) AS held WHERE slots > 0 AND run_key LIKE %(key)s
 """
 _TOTAL = """
 INSERT INTO jobs_slottimetotal AS total (pool_id, part, slot_microseconds) VALUES (%s, %s, %s)
 ON CONFLICT (pool_id, part) DO UPDATE SET slot_microseconds = total.slot_microseconds + excluded.slot_microseconds
 """
 _EPOCH = date(1970, 1, 1)
+#: more users, pools or experiments than there are
+_ALL = 2**62
 
 
 @dataclass
@@ -94,6 +122,17 @@ class WentTo:
     def seconds(self) -> float:
         return float(self.parts.total())
 
+    def add(self, period: str, part: str, amount: int) -> None:
+        self.parts[part] += amount
+        self.by_period[period][part] += amount
+
+    def add_days(self, by_day: _ByDay, periods: Periods) -> None:
+        """Add what lies within the periods."""
+        for number, parts in by_day.items():
+            if periods.first <= (day := _day(number)) < periods.before.date():
+                for part, amount in parts.items():
+                    self.add(periods.name_of_day(day), part, amount)
+
 
 class _Row(NamedTuple):
     run_key: str
@@ -105,6 +144,7 @@ class _Row(NamedTuple):
 def tell_due(now: datetime, seconds: float = _ROUND_SECONDS) -> int:
     """Tell what attempts that have ended went to, the latest first; how many records. Repeating it does no harm."""
     until = time.monotonic() + seconds
+    slot_days.add_rest()
     return _tell(Q(ended_at__lt=now - timedelta(seconds=_AFTER_SECONDS)), now, until)
 
 
@@ -126,8 +166,7 @@ def _tell(which: Q, now: datetime, until: float | None = None) -> int:
         records = list(group)
         rows = [_Row(one.run_key, one.slots, one.started_at, one.ended_at) for one in records]
         told, facts = _told_or_not(allocation_id, rows, now)
-        for record in records:
-            _keep(record, told[record.run_key], now)
+        _keep(records, told, now)
         if facts is not None and facts.paces:
             with going_on(f"the paces of the hosts of {allocation_id}"):
                 host_pace.note(allocation_id, facts.paces, now)
@@ -154,15 +193,27 @@ def _told_or_not(
 
 
 @transaction.atomic
-def _keep(record: UsageRecord, by_day: _ByDay, now: datetime) -> None:
-    text = {_day(day).isoformat(): dict(sums) for day, sums in sorted(by_day.items())}
-    if not UsageRecord.objects.filter(pk=record.pk, went_to__isnull=True).update(went_to=text):
+def _keep(records: Sequence[UsageRecord], told: Mapping[str, _ByDay], now: datetime) -> None:
+    """Fix what these records went to, and add it to all sums."""
+    kept = [record for record in sorted(records, key=lambda one: one.run_key) if _is_kept(record, told)]
+    if not kept:
         return
-    if not record.slots or record.ended_at < now - _LATEST:
-        return
+    slot_days.add([record.run_key for record in kept])
+    totals: Counter[tuple[int, str]] = Counter()
+    for record in kept:
+        if record.slots and record.ended_at >= now - _LATEST:
+            for parts in told[record.run_key].values():
+                totals.update({(record.pool_id, part): amount for part, amount in parts.items()})
     with connection.cursor() as cursor:
-        for part, amount in sorted(sum(by_day.values(), Counter[str]()).items()):
-            cursor.execute(_TOTAL, [record.pool_id, part, amount])
+        for (pool_id, part), amount in sorted(totals.items()):
+            cursor.execute(_TOTAL, [pool_id, part, amount])
+
+
+def _is_kept(record: UsageRecord, told: Mapping[str, _ByDay]) -> bool:
+    """Whether nobody else has told it."""
+    by_day = sorted(told[record.run_key].items())
+    text = {_day(day).isoformat(): dict(sums) for day, sums in by_day}
+    return bool(UsageRecord.objects.filter(pk=record.pk, went_to__isnull=True).update(went_to=text))
 
 
 def _told(rows: Sequence[_Row], found: Mapping[str, Facts]) -> dict[str, _ByDay]:
@@ -183,56 +234,112 @@ def _day(number: int) -> date:
     return _EPOCH + timedelta(days=number)
 
 
+@dataclass
+class Largest:
+    """Who has the most slot-seconds, the largest first; the `more` others as one; and all of them."""
+
+    lines: list[WentTo]
+    more: int
+    rest: WentTo | None
+    total: WentTo
+
+
 def sums(periods: Periods, group: Group = "total") -> list[WentTo]:
     """Who has something in these periods, the most slot-seconds first."""
-    return _sums(periods, group, "")
+    return largest(periods, group).lines
+
+
+def largest(periods: Periods, group: Group, most: int = _ALL, *, each_period: bool = True) -> Largest:
+    """The `most` of these with the most slot-seconds, and what is left; unless `each_period`, lines have no periods."""
+    now = timezone.now()
+    values = {
+        **_times(periods, now),
+        "unit": periods.unit,
+        "step": f"1 {periods.unit}",
+        "first": periods.first,
+        "behind": periods.before.date(),
+        "open": now - timedelta(seconds=_OPEN_SECONDS),
+        "most_open": _MOST_OPEN,
+        "most": most,
+        "not_told": NOT_TOLD,
+    }
+    sets = _EACH_PERIOD if each_period else _WHOLE_LINES
+    statement = _SUMS.format(
+        who=_GROUPS[group], period=_PERIODS[periods.unit], held=HELD, days=slot_days.DAYS, sets=sets
+    )
+    lines: defaultdict[int | None, WentTo] = defaultdict(lambda: WentTo(""))
+    running: dict[str, tuple[int | None, _Row]] = {}
+    total, more = WentTo(""), 0
+    for who, period, part, amount, *of_run, others in _rows(statement, values):
+        more = max(more, others)
+        if part is None:
+            running[of_run[0]] = who, _Row(*of_run)
+        elif period is None:
+            lines[who].parts[part] += amount
+        else:
+            (lines[who] if each_period else total).add(periods.name_of_day(period), part, amount)
+    for run_key, by_day in _told_now([row for _, row in running.values()], now).items():
+        for line in (lines[running[run_key][0]], total):
+            line.add_days(by_day, periods)
+    if each_period:
+        total = together(lines.values())
+    found = {who: _in_seconds(line) for who, line in lines.items() if line.seconds}
+    rest = found.pop(None, None)
+    for who, name in _names(group, [who for who in found if who is not None]).items():
+        found[who].name = name
+    in_order = sorted(found.values(), key=lambda one: (-one.seconds, one.name))
+    return Largest(in_order, more, rest, _in_seconds(total))
+
+
+def together(found: Iterable[WentTo]) -> WentTo:
+    """All of them as one."""
+    whole = WentTo("")
+    for each in found:
+        whole.parts.update(each.parts)
+        for period, parts in each.by_period.items():
+            whole.by_period[period].update(parts)
+    return whole
 
 
 def of_task(task_id: str, periods: Periods) -> WentTo:
     """All that one task has held."""
-    found = _sums(periods, "total", task_id)
-    return found[0] if found else WentTo("")
-
-
-def _sums(periods: Periods, group: Group, task_id: str) -> list[WentTo]:
     now = timezone.now()
-    values: dict[str, Any] = {
-        "after": periods.after,
-        "before": periods.before,
-        "now": now,
-        "first": periods.after.date().isoformat(),
-        "behind": periods.before.date().isoformat(),
-        "open": now - timedelta(seconds=_OPEN_SECONDS),
-        "most": _MOST_OPEN,
-        "not_told": NOT_TOLD,
-        "of_task": f"{_escaped(task_id)}.%" if task_id else "%",
-    }
-    found: dict[str, WentTo] = {}
-    open_rows = _rows(_OPEN.format(group=_GROUPS[group], held=HELD), values)
-    names = {row[1]: (row[0], _Row(*row[1:])) for row in open_rows}
-    running = [row for _, row in names.values()]
-    facts = goodput_facts.of({_allocation_of(key) for key in names}, now, _MOST_OPEN_REPORTS)
-    told = _told(running, facts)
-    rows = _rows(_SUMS.format(group=_GROUPS[group], held=HELD), {**values, "told": list(told)})
-    for run_key, by_day in told.items():
-        rows += [
-            (names[run_key][0], _day(day), what, amount)
-            for day, each in by_day.items()
-            for what, amount in each.items()
-        ]
-    for name, day, what, amount in rows:
-        if not periods.first <= day < periods.before.date():
-            continue
-        who = found.setdefault(name, WentTo(name))
-        who.parts[what] += amount
-        who.by_period[periods.name_of(datetime(day.year, day.month, day.day, tzinfo=UTC))][what] += amount
-    return sorted(map(_in_seconds, found.values()), key=lambda one: (-one.seconds, one.name))
+    found = WentTo("")
+    rows = _rows(_OF_TASK, {**_times(periods, now), "key": f"{_escaped(task_id)}.%"})
+    untold = [_Row(*row[:-1]) for row in rows if row[-1] is None]
+    for *_, went_to in rows:
+        by_date = json.loads(went_to) if isinstance(went_to, str) else went_to or {}
+        for day, parts in by_date.items():
+            found.add_days({(date.fromisoformat(day) - _EPOCH).days: Counter(parts)}, periods)
+    for by_day in _told_now(untold, now).values():
+        found.add_days(by_day, periods)
+    return _in_seconds(found)
+
+
+def _times(periods: Periods, now: datetime) -> dict[str, Any]:
+    return {"after": periods.after, "before": periods.before, "now": now}
+
+
+def _told_now(rows: Sequence[_Row], now: datetime) -> dict[str, _ByDay]:
+    """What went to what of records that are not told yet, as far as it is known now."""
+    facts = goodput_facts.of({_allocation_of(row.run_key) for row in rows}, now, _MOST_OPEN_REPORTS)
+    return _told(rows, facts)
+
+
+def _names(group: Group, ids: Collection[int]) -> dict[int, str]:
+    if group == "user":
+        return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
+    if group == "pool":
+        return dict(ResourcePool.with_removed.filter(pk__in=ids).values_list("pk", "name"))
+    return {number: str(number) if number else "" for number in ids}
 
 
 def _rows(statement: str, values: Mapping[str, Any]) -> list[Any]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'")
+            cursor.execute(
+                f"SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'; SET LOCAL work_mem = '64MB'"
+            )
             cursor.execute(statement, values)
             return list(cursor.fetchall())
     except OperationalError as error:

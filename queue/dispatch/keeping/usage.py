@@ -209,7 +209,10 @@ class Periods:
 
     def name_of(self, moment: datetime) -> str:
         """`2026-11-21`, `2026-11`."""
-        return _name_of(self.unit, _start_of(self.unit, moment.astimezone(UTC).date()))
+        return self.name_of_day(moment.astimezone(UTC).date())
+
+    def name_of_day(self, day: date) -> str:
+        return _name_of(self.unit, _start_of(self.unit, day))
 
     @property
     def after(self) -> datetime:

@@ -28,7 +28,7 @@ from scheduling import idle_slots, policies, promises, world
 from scheduling.calibration import Learned
 from scheduling.deadlines import Look
 from scheduling.feeding import nothing_since
-from scheduling.forecast import Forecast, forecast, too_far
+from scheduling.forecast import Forecast, forecast, places_of, too_far
 from scheduling.promises import Promise
 from scheduling.reasons import NEVER, about, still_about
 
@@ -56,8 +56,9 @@ class Plan:
     took_ms: float | None = None
     waits: dict[str, dict[str, Any]] = field(default_factory=dict)
     forecast: dict[str, list[float]] = field(default_factory=dict)
-    #: task id -> why there is no forecast
+    #: task id -> why there is no forecast; and of what is too far back, how many requests are ahead
     unknown: dict[str, str] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
     #: another scheduler, whose word the forecasts are; task id -> when it said so, in epoch seconds
     by: str = ""
     said_at: dict[str, float] = field(default_factory=dict)
@@ -81,6 +82,10 @@ class Plan:
     def soonest(self) -> list[str]:
         """The tasks that have a forecast, those that start first at the front."""
         return sorted(self.forecast, key=self.forecast.__getitem__)
+
+    def why_unknown(self, task_id: str) -> str | None:
+        """Why there is no forecast; None if there is one, or nobody has asked for it."""
+        return self.unknown.get(task_id) or too_far(self.behind.get(task_id))
 
     def without_old_words(self, now: datetime) -> Plan:
         """Without what another scheduler said longer ago than that is worth something: no pass has been made since."""
@@ -120,9 +125,9 @@ def of(pool: ResourcePool) -> Plan:
         waits=_with_notes(waits, deadlines, reserved),
         forecast=spans,
         unknown=_rest(waits, spans, futures.get("rest") or "")
-        | too_far(futures.get("behind") or ())
         | (futures.get("unknown") or {})
         | dict.fromkeys(changed, OTHER_REASON),
+        behind=places_of(futures.get("behind") or ()),
         by=futures.get("by") or "",
         said_at=futures.get("said_at") or {},
         shares=document.get("shares") or {},
@@ -223,11 +228,10 @@ def add_forecast(
         seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late, cannot=cannot)
     took = time.perf_counter() - begun
     outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)
-    far = too_far(found.behind)  # thousands of sentences, of which only their order is kept
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
         "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
-        "unknown": {task_id: why for task_id, why in found.unknown.items() if far.get(task_id) != why},
+        "unknown": dict(found.unknown),
         "behind": list(found.behind),
         "by": found.by,
         "said_at": dict(found.said_at),

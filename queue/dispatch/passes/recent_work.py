@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from dispatch.passes.survey import past_runs
+from dispatch.passes.survey import past_runs, yields
 from events.presence import database_now
 from jobs.models import FirstStart, Task
 from scheduling.durations import lasts_of
@@ -54,6 +54,7 @@ def _read(pool_id: int) -> list[Request]:
             submitted_at=created.timestamp(),
             preemptible=preemptible,
             single_host=single_host,
+            yields=yields(preemptible, kind),
             lasts=lasts_of(max_time, past.like(str(job_id), Work(owner_id, kind, job_name, slots))),
         )
         for (

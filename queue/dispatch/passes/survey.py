@@ -55,6 +55,11 @@ MOST_ATTEMPTS = 5000
 NEWS_AT_MOST = timedelta(minutes=1)
 
 
+def yields(preemptible: bool, kind: str) -> bool:
+    """Whether a job gets only what nobody else wants: a burn-in does, and no other command may be stopped."""
+    return preemptible and kind == Job.Kind.COMMAND
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Surveys, plans and previews make so many values at once, all kept, that collecting garbage is half the time."""
@@ -267,7 +272,7 @@ class _Requests:
             notice=self._notices.get(task_id, self._usual_notice),
             at_once=(at_once, elements) if at_once else None,
             is_element=elements is not None,
-            yields=preemptible and kind == Job.Kind.COMMAND,  # a burn-in: no other command may be stopped
+            yields=yields(preemptible, kind),
             recovers=recovers and kind != Job.Kind.COMMAND,
         )
 

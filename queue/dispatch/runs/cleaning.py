@@ -61,9 +61,9 @@ def _order(member: Member, now: datetime) -> dict[str, Any]:
         "devices": [slot.uuid for slot in slots],
         "strangers": [slot.outside["pid"] for slot in slots if slot.outside.get("pid")],
     }
-    if member.launched_at and member.ended_at:
+    if member.launched_at:
         order["launched_seconds"] = (now - member.launched_at).total_seconds() + _SLACK_SECONDS
-        order["ended_seconds"] = (now - member.ended_at).total_seconds()
+        order["ended_seconds"] = (now - (member.surely_ended_at or now)).total_seconds()
     return order
 
 

@@ -26,6 +26,7 @@ from hosts import pool_edits
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Member
 from jobs.states import MemberState
+from shown import goodput
 from tests.rig.many import make_commands
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import ROOT, Web, running_web
@@ -179,6 +180,8 @@ def test_the_dashboard_and_the_page_name_figures_that_exist(web: Web, pool: Reso
     named = set(re.findall(r"\b(?:trainmaster|process)_[a-z_]*[a-z]\b", asked))
     assert len(named) > 12
     assert named - given <= {"trainmaster_token"}
+    parts = {part for matched in re.findall(r'part!?[=~]~?"([^"]+)"', asked) for part in matched.split("|")}
+    assert {"progress", "not_told"} <= parts <= goodput.WORDS.keys()
 
 
 def test_every_figure_stands_in_the_page_that_explains_them(web: Web, pool: ResourcePool) -> None:

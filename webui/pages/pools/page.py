@@ -14,7 +14,7 @@ from accounts.refusals import FieldRefusals, Refusal
 from accounts.rights import Right
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
-from hosts.pools import default_pool
+from hosts.pools import default_pool, named
 from hosts.slurm_nodes import login_name
 from jobs import group_rows, queued_time
 from metrics import cluster_charts
@@ -48,7 +48,7 @@ MOST_BOXES = 48
 
 def find(name: str) -> ResourcePool:
     """The pool or 404."""
-    return or_404(ResourcePool.objects.filter(name=name).first(), f"There is no resource pool {name}.")
+    return or_404(named(name), f"There is no resource pool {name}.")
 
 
 @page
