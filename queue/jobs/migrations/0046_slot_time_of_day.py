@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('hosts', '0033_awaits_burn_in'),
-        ('jobs', '0042_member_pace'),
+        ('jobs', '0045_account_of_fed_jobs'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
