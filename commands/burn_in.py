@@ -24,7 +24,7 @@ from commands.config import check
 from commands.models import BurnIn, Command
 from commands.states import END_STATES, CommandState
 from events.announce import announce
-from hosts import registry
+from hosts import registry, server_drains
 from hosts.health import burn_in as rules
 from hosts.health.burn_in import Compared, Figure
 from hosts.models import BEFORE_BURN_IN, BurnInAction, Host
@@ -273,16 +273,16 @@ def _judge(pk: uuid.UUID) -> None:
     row.save(update_fields=["findings", "judged_at"])
     announce("hosts")
     if row.command.state == CommandState.CANCELED:
-        registry.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
+        server_drains.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
         return
     if not row.findings:
         note(host, PASSED, "server", {"name": host.name})
-        registry.burn_in_over(host.pk, "")
+        server_drains.burn_in_over(host.pk, "")
         return
     sentence = f"Burn-in: {'; '.join(each['sentence'] for each in row.findings)}."
     note(host, FOUND, "server", {"name": host.name, "sentence": sentence})
     holds_back = any(not each["is_only_told"] for each in row.findings)
-    registry.burn_in_over(host.pk, sentence if holds_back else "")
+    server_drains.burn_in_over(host.pk, sentence if holds_back else "")
     if host.pool.burn_in_do == BurnInAction.QUARANTINE:
         _take_out(host, row.findings)
 

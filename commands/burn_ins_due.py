@@ -16,7 +16,7 @@ from commands import burn_in
 from commands import transitions as commands
 from commands.models import BurnIn
 from commands.states import END_STATES, CommandState
-from hosts import registry
+from hosts import registry, server_drains
 from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, Slot
 from hosts.pools import mark_dirty
 from jobs import transitions as jobs
@@ -59,14 +59,14 @@ def ask_due(now: datetime) -> None:
         if not is_held_back and room[host.pool_id] <= 0:
             continue
         if is_held_back and not host.slots.filter(missing=False).exists():
-            registry.burn_in_over(host.pk, "")  # there is nothing to be measured
+            server_drains.burn_in_over(host.pk, "")  # there is nothing to be measured
         elif sentence := _ask_unasked(host):
             log.info("No burn-in of host %s: %s", host.name, sentence)
-            registry.burn_in_refused(host.pk, sentence)
+            server_drains.burn_in_refused(host.pk, sentence)
             if not is_held_back:
                 room[host.pool_id] = 0  # what is refused for one host of the pool is refused for all
         else:
-            registry.burn_in_refused(host.pk, "")
+            server_drains.burn_in_refused(host.pk, "")
             asked += 1
             room[host.pool_id] -= 1
 

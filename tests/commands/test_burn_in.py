@@ -17,7 +17,7 @@ from commands.states import CommandState
 from dispatch.passes import pool_pass
 from dispatch.runs import effects, settle
 from events.models import Event
-from hosts import pool_edits, registry
+from hosts import pool_edits, registry, server_drains
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
@@ -271,7 +271,7 @@ def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
     quarantine.by_burn_in(host.pk, None, "It burns.")
     measured_before = Host.objects.get(pk=host.pk)
     assert measured_before.drain_cause == Host.Drain.FAULT
-    registry.burn_in_over(host.pk, "")
+    server_drains.burn_in_over(host.pk, "")
     assert Host.objects.get(pk=host.pk).draining
 
 
@@ -367,12 +367,12 @@ def test_no_other_drain_lets_it_in_before_it_has_passed() -> None:
     host.refresh_from_db()
     assert host.drain_cause == Host.Drain.BURN_IN
     other = make_host("gpu2", 1)
-    registry.drain_for_cleanup(other.pk, "Processes are left.")
+    server_drains.drain_for_cleanup(other.pk, "Processes are left.")
     wanting = ResourcePool.objects.create(name="a100")
     pool_edits.edit("a100", {"burn_in": "before_joining"}, actor="user:ada")
     wanting.refresh_from_db()
     registry.change_pool(other.pk, wanting, actor="user:ada")
-    registry.lift_drain(other.pk)
+    server_drains.lift_drain(other.pk)
     other.refresh_from_db()
     assert other.drain_cause == Host.Drain.BURN_IN
     registry.enable(other.pk, actor="user:ada")

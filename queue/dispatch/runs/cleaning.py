@@ -15,7 +15,7 @@ from django.conf import settings
 
 from dispatch.ssh import remote
 from events import presence
-from hosts import registry
+from hosts import server_drains
 from hosts.models import Host, Slot
 from jobs import cleaning
 from jobs.labels import label_of
@@ -40,7 +40,7 @@ def clean(host: Host) -> None:
     members = due(host)
     if not members:
         if host.drain_cause == Host.Drain.CLEANUP:  # whoever let go of the last slot was killed before this
-            registry.lift_drain(host.pk)
+            server_drains.lift_drain(host.pk)
         return
     now = presence.database_now()
     orders = {member.run_key: _order(member, now) for member in members}
@@ -81,14 +81,14 @@ def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Ma
         elif "left" in found:
             cleaning.still_there(member.pk, found["left"])
             if _seconds(member, now) > limit and cleaning.failed(member.pk):
-                registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
+                server_drains.drain_for_cleanup(host_id, _sentence(member, found["left"]))
         elif "error" in found and _seconds(member, now) > limit and cleaning.failed(member.pk):
             why = f"{_about(member)} is not possible: {found.get('message')}"
-            registry.drain_for_cleanup(
+            server_drains.drain_for_cleanup(
                 host_id, f"{why} The host is drained and its slots stay held until it is possible again."
             )
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
-        registry.lift_drain(host_id)
+        server_drains.lift_drain(host_id)
 
 
 def _about(member: Member) -> str:
