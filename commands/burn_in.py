@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -21,12 +22,14 @@ from accounts.refusals import Code, Refusal
 from commands import submit
 from commands import transitions as commands
 from commands.config import check
-from commands.models import BurnIn, Command
+from commands.models import BurnIn, Command, GroupBurnIn
 from commands.states import END_STATES, CommandState
 from events.announce import announce
 from hosts import registry, server_drains
 from hosts.health import burn_in as rules
+from hosts.health import links
 from hosts.health.burn_in import Compared, Figure
+from hosts.health.links import Rate
 from hosts.models import BEFORE_BURN_IN, BurnInAction, Host
 from hosts.transitions import note
 from jobs import quarantine
@@ -41,7 +44,7 @@ JUDGE = "dispatch.host_tasks.judge_burn_ins"
 PASSED, FOUND = "burn_in_passed", "burn_in_found"
 _PROGRAM = ["python3", "-m", "trainmaster.burn_in"]
 _LOWEST = 99
-_RECORDS = ("burn_in", "burn_in_failed", "burn_in_done")
+_RECORDS = ("burn_in", "burn_in_rates", "burn_in_failed", "burn_in_done")
 _SENTENCE_CHARACTERS = 300
 #: A stop for one of these is not its end: it starts again.
 _GAVE_WAY = {
@@ -67,16 +70,29 @@ def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
     host = registry.locked(host_id)
     if (under_way := open_of(host)) is not None:
         return under_way.command
+    slots = len(slots_of(host))
+    command = submit_for([host], slots, _PROGRAM, f"Burn-in of {host.name}", owner=owner, actor=actor)
+    row = BurnIn.objects.create(command=command, host=host)
+    if host.drain_cause in BEFORE_BURN_IN:
+        start(row)
+    return command
+
+
+def submit_for(
+    hosts: Sequence[Host], slots: int, program: Sequence[str], name: str, *, owner: User, actor: str
+) -> Command:
+    """Submit a job of the lowest priority on these locked hosts, which has so many slots of them. Raises Refusal."""
+    pool = hosts[0].pool
     config = {
-        "entrypoint": _PROGRAM,
-        "description": f"Burn-in of {host.name}",
+        "entrypoint": list(program),
+        "description": name,
         "resources": {
-            "slots": len(_slots(host)),
+            "slots": slots,
             "priority": _LOWEST,
-            "hosts": [host.name],
-            "resource_pool": host.pool.name,
+            "hosts": [host.name for host in hosts],
+            "resource_pool": pool.name,
             "max_time": min(
-                settings.BURN_IN_SECONDS, host.pool.longest_max_time_seconds or settings.BURN_IN_SECONDS
+                settings.BURN_IN_SECONDS, pool.longest_max_time_seconds or settings.BURN_IN_SECONDS
             ),
         },
     }
@@ -89,18 +105,17 @@ def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
         actor=actor,
         preemptible=True,
         by_server=actor == "server",
+        gang=len(hosts) > 1,
     )
-    row = BurnIn.objects.create(command=command, host=host)
-    if host.drain_cause in BEFORE_BURN_IN:
-        start(row)
-    note(host, "burn_in_asked", actor, {"name": host.name})
+    for host in hosts:
+        note(host, "burn_in_asked", actor, {"name": host.name})
     return command
 
 
 REACHED = (Host.Transport.SSH, Host.Transport.LOCAL)
 
 
-def _slots(host: Host) -> list[int]:
+def slots_of(host: Host) -> list[int]:
     """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
     if host.transport not in REACHED:
         raise Refusal(
@@ -156,18 +171,18 @@ def outdated() -> QuerySet[BurnIn]:
     )
 
 
-def withdraw_all(rows: QuerySet[BurnIn]) -> None:
+def withdraw_all(rows: QuerySet[BurnIn] | QuerySet[GroupBurnIn]) -> None:
     for pk in list(rows.values_list("pk", flat=True)):
-        _withdraw(pk)
+        _withdraw(pk, rows.model)
 
 
 @transaction.atomic
-def _withdraw(pk: uuid.UUID) -> None:
-    """End a burn-in that has not ended, with no effect on its host."""
+def _withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn]) -> None:
+    """End a burn-in that has not ended, with no effect on its hosts."""
     command, reason = commands.lock(pk), Reason.POOL_CHANGED
     if command.has_ended:
         return
-    BurnIn.objects.filter(pk=pk).update(judged_at=timezone.now())
+    of._default_manager.filter(pk=pk).update(judged_at=timezone.now())
     if not commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server"):
         return
     if not commands.stop_attempt(command, reason=reason, actor="server"):
@@ -193,17 +208,25 @@ def reported(member: Member, record: dict[str, Any]) -> None:
     if record["type"] == "burn_in_done":
         row.is_done = True
     elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
-        if figure.is_host_rate and _has_company(member):
+        if figure.is_host_rate and has_company(member):
             return
         device = "" if figure.slot is None else slots[figure.slot]
         _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
+    elif record["type"] == "burn_in_rates":
+        numbers = {slot: str(slot) for slot in slots}
+        found = [
+            replace(rate, device=slots[int(rate.parts[0])])
+            for rate in links.read(record, numbers, numbers.values())
+        ]
+        kept = links.merged(links.stored(row.rates), found, links.most_rates(len(slots)))
+        row.rates = [links.as_record(rate) for rate in kept]
     elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
         sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
         _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
     row.save()
 
 
-def _has_company(member: Member) -> bool:
+def has_company(member: Member) -> bool:
     """Whether something else runs on the host, which takes its part of processor, memory and disk."""
     return Member.objects.filter(host=member.host_id, ended_at=None).exclude(pk=member.pk).exists()
 
@@ -219,11 +242,16 @@ def starts_again(command: Command, allocation: Allocation) -> bool:
 
     False for every other command.
     """
-    gave_way = bool(allocation.stop_reason) and Reason(allocation.stop_reason) in _GAVE_WAY
-    if command.state != CommandState.ACTIVE or not (gave_way or _is_host_restart(allocation)):
+    if not has_given_way(command, allocation):
         return False
     rows = BurnIn.objects.filter(command=command, is_done=False, judged_at=None)
-    return rows.update(figures=[], failures=[]) > 0
+    return rows.update(figures=[], failures=[], rates=[]) > 0
+
+
+def has_given_way(command: Command, allocation: Allocation) -> bool:
+    """Whether the attempt ended for other work, or for what was done to a host."""
+    gave_way = bool(allocation.stop_reason) and Reason(allocation.stop_reason) in _GAVE_WAY
+    return command.state == CommandState.ACTIVE and (gave_way or _is_host_restart(allocation))
 
 
 def _is_host_restart(allocation: Allocation) -> bool:
@@ -245,8 +273,13 @@ def of_others(host: Host) -> list[list[Figure]]:
 
 
 def figures_of(row: BurnIn) -> list[Figure]:
-    """As they were kept."""
-    return [Figure(**each) for each in row.figures]
+    """As they were kept, with those of the links between its GPUs."""
+    rates = links.stored(row.rates)
+    return [*(Figure(**each) for each in row.figures), *links.figures(rates, _slots_in(rates))]
+
+
+def _slots_in(rates: Sequence[Rate]) -> dict[str, int]:
+    return {part: int(part) for part in sorted({part for rate in rates for part in rate.parts}, key=int)}
 
 
 def judge_due() -> None:
@@ -294,7 +327,16 @@ def _findings(row: BurnIn) -> list[dict[str, Any]]:
     compared = rules.compare(figures_of(row), of_others(row.host))
     slow = [_finding(each) for each in compared if each.is_slow]
     failed = [_told(each["slot"], _failed(each)) for each in row.failures]
-    return sorted(slow + failed, key=lambda each: not each["is_bad"])
+    return sorted(slow + _of_links(row) + failed, key=lambda each: not each["is_bad"])
+
+
+def _of_links(row: BurnIn) -> list[dict[str, Any]]:
+    rates = links.stored(row.rates)
+    found = links.judge(rates, list(_slots_in(rates)), lambda part: f"slot {part}")
+    return [
+        {**_told(None if each.part is None else int(each.part), each.sentence), "is_bad": each.is_bad}
+        for each in found
+    ]
 
 
 def _finding(each: Compared) -> dict[str, Any]:

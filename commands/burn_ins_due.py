@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from datetime import datetime, timedelta
 
@@ -12,9 +13,9 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Refusal
-from commands import burn_in
+from commands import burn_in, group_burn_in
 from commands import transitions as commands
-from commands.models import BurnIn
+from commands.models import BurnIn, GroupBurnIn
 from commands.states import END_STATES, CommandState
 from hosts import registry, server_drains
 from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, Slot
@@ -36,6 +37,7 @@ def ask_due(now: datetime) -> None:
     found no room within a day do not count.
     """
     burn_in.withdraw_all(burn_in.outdated())
+    burn_in.withdraw_all(group_burn_in.outdated())
     _ask_for_usable()
     _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - _WEEK)
@@ -111,18 +113,23 @@ def _owner(host: Host) -> User | None:
 
 def _ask_for_usable() -> None:
     """Let waiting burn-ins ask for the slots that their hosts have in use now. Without any, they keep waiting."""
-    waiting = BurnIn.objects.filter(
-        command__state=CommandState.ACTIVE, command__task__state=TaskState.WAITING
-    )
-    usable = Count(
-        "host__slots", filter=Q(**{f"host__slots__{name}": value for name, value in burn_in.USABLE.items()})
-    )
-    changed = waiting.annotate(usable=usable).exclude(usable=0).exclude(usable=F("command__task__slots"))
-    for pk, slots in list(changed.values_list("pk", "usable")):
-        with transaction.atomic():
-            command = commands.lock(pk)
-            jobs.lock_tasks([command.task_id])
-            if Task.objects.filter(pk=command.task_id, state=TaskState.WAITING).update(slots=slots):
-                command.config["resources"]["slots"] = slots
-                command.save(update_fields=["config"])
-                mark_dirty(command.job.pool_id)
+    waiting = {"command__state": CommandState.ACTIVE, "command__task__state": TaskState.WAITING}
+    for slots_of, rows in (
+        ("host__slots", BurnIn.objects.filter(**waiting)),
+        ("hosts__slots", GroupBurnIn.objects.filter(**waiting)),
+    ):
+        is_usable = Q(**{f"{slots_of}__{name}": value for name, value in burn_in.USABLE.items()})
+        changed = rows.annotate(usable=Count(slots_of, filter=is_usable))
+        changed = changed.exclude(usable=0).exclude(usable=F("command__task__slots"))
+        for pk, slots in list(changed.values_list("pk", "usable")):
+            _ask_for(pk, slots)
+
+
+@transaction.atomic
+def _ask_for(command_id: uuid.UUID, slots: int) -> None:
+    command = commands.lock(command_id)
+    jobs.lock_tasks([command.task_id])
+    if Task.objects.filter(pk=command.task_id, state=TaskState.WAITING).update(slots=slots):
+        command.config["resources"]["slots"] = slots
+        command.save(update_fields=["config"])
+        mark_dirty(command.job.pool_id)

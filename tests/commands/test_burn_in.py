@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -157,6 +158,26 @@ def test_the_server_takes_out_no_more_than_its_share() -> None:
         burn_in.judge_due()
     assert Slot.objects.filter(draining=True).count() == 1, "one host at least, and a tenth of the pool"
     assert Event.objects.filter(reason=quarantine.WITHHELD).count() == 2
+
+
+def test_the_gpu_whose_links_are_slow_is_named_and_compared_with_other_hosts() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    [host] = pool_of(1, slots=4)
+    member = started(asked(host))
+    for pair in combinations(range(4), 2):
+        rates = [{"measure": "all_reduce", "parts": list(pair), "value": 11.0 if 3 in pair else 240.0}]
+        tells(member, {"type": "burn_in_rates", "how": "NCCL", "rates": rates})
+    tells(member, {"type": "burn_in_done"})
+    ended(member)
+    burn_in.judge_due()
+    [event] = Event.objects.filter(reason=burn_in.FOUND)
+    assert event.detail["sentence"] == (
+        "Burn-in: slot 3: all-reduce with each of 3 others 11 GB/s, the others among themselves 240 GB/s."
+    )
+    assert list(Slot.objects.filter(draining=True).values_list("index", flat=True)) == [3]
+    figures = {each.slot: each for each in burn_in.figures_of(BurnIn.objects.get())}
+    assert (figures[0].measure, figures[0].value, figures[3].value) == ("pair_all_reduce", 240.0, 11.0)
+    assert figures[3].device == "H100"
 
 
 def test_what_another_command_or_a_liar_says_changes_nothing() -> None:

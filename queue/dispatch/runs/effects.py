@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from commands import burn_in, services
+from commands import burn_in, group_burn_in, services
 from dispatch.runs import batches, settle
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
@@ -140,6 +140,7 @@ def _reported_by_command(member: Member, data: object) -> None:
         with transaction.atomic():
             if isinstance(data, dict) and burn_in.is_about(data):
                 burn_in.reported(member, data)
+                group_burn_in.reported(member, data)
             else:
                 services.reported(member.allocation.task_id, data)
     except (OperationalError, InterfaceError):
