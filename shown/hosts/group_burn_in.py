@@ -31,6 +31,15 @@ class RateRow:
     pairs: int
     error: str
 
+    @property
+    def amount(self) -> str:
+        """`9.8 GB/s`, or why there is none."""
+        return self.error or f"{self.value:.3g} {self.unit}"
+
+    @property
+    def usual(self) -> str:
+        return "" if self.median is None else f"{self.median:.3g} {self.unit}"
+
 
 @dataclass(frozen=True)
 class FindingRow:

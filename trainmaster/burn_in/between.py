@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -35,6 +36,8 @@ _RATES_AT_ONCE = 24
 #: after the order to leave, for the measurement that is under way
 _LEAVE_SECONDS, _LOOK_SECONDS = 5.0, 0.2
 _HUNG = 70
+#: where in PyTorch's own sources an error arose
+_SOURCE = re.compile(r"\[\S*/\S+:\d+\]")
 
 Subset = Tuple[int, ...]
 
@@ -169,13 +172,13 @@ class Measuring:
                 world_size=len(ranks),
                 timeout=timedelta(seconds=LIMIT_SECONDS),
             )
-            found[0]["value"] = round(self._all_reduce(dist, len(ranks)), 4)
+            found[0]["value"] = round(self._all_reduce(dist, len(ranks)), 6)
             if len(subset) == 2:
                 found += self._sent(dist, subset)
         except Exception as error:
             if found[0]["value"]:
                 found.append({"measure": "send", "parts": subset, "value": 0.0})
-            sentence = " ".join((str(error) or type(error).__name__).split())
+            sentence = " ".join((_SOURCE.sub("", str(error)) or type(error).__name__).split())
             found[-1]["sentence"] = sentence[:SENTENCE_CHARACTERS]
         finally:
             self._leave_group(dist, failed="sentence" in found[-1])
@@ -231,7 +234,7 @@ class Measuring:
             seconds = self._seconds(dist, pass_on)
             value = tensor.numel() * 4 * couples / seconds / GIGA
             parts = (subset[sender], subset[1 - sender])
-            found.append({"measure": "send", "parts": parts, "value": round(value, 4)})
+            found.append({"measure": "send", "parts": parts, "value": round(value, 6)})
         return found
 
     def _tensor(self) -> Any:

@@ -164,6 +164,7 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
                             "aux_per_host": "10", "usage_half_life_seconds": "0", "hang_do": "tell",
                             "burn_in": "never", "burn_in_do": "tell"}),
         "pools/<str:name>/pairs/test": ("", {}),
+        "pools/<str:name>/pairs/burn-in": ("", {}),
         "pools/<str:name>/remove": ("", {}),
         "pools/<str:name>/windows/+new": ("", WINDOW | {"name": "drivers"}),
         "pools/<str:name>/windows/<str:window>": ("", WINDOW),
