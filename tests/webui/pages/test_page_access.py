@@ -69,6 +69,7 @@ OF_EDITORS = OF_VIEWERS | {
 }
 #: forms that change nothing for anybody, and why
 SHOWS = {
+    "POST pools/<str:name>/pairs/burn-in": "leads to the burn-in of the same hosts that runs",
     "POST experiments/check": "says what is wrong with a config",
     "POST experiments/preview-notes": "renders notes",
     "POST jobs/manage/<uuid:job_id>/preview": "says what an edit would do",
