@@ -65,6 +65,24 @@ def test_what_fails_says_why() -> None:
     assert "gpu-4: all-reduce with each of 3 others fails (timed out)" in sentences(rates)[0]
 
 
+@pytest.mark.parametrize("measure", ["all_reduce", "send"])
+def test_the_only_pair_that_fails_is_a_finding(measure: str) -> None:
+    rates = [Rate(measure, (NAMES[0], NAMES[1]), 0.0, "gloo", sentence="timed out")]
+    if measure == "send":
+        rates += group(names=NAMES[:2])
+    [found] = judge(rates, NAMES[:2], str)
+    assert found.part is None and found.parts == ("gpu-1", "gpu-2")
+    assert "fails (timed out); because of which part is not known" in found.sentence
+
+
+def test_a_pair_that_fails_is_told_beside_a_host_that_does_not_explain_it() -> None:
+    sent = Rate("send", ("gpu-1", "gpu-2"), 0.0, "gloo", sentence="timed out")
+    found = judge([*group("gpu-4"), sent], NAMES, str)
+    assert [each.part for each in found] == ["gpu-4", None]
+    sent = replace(sent, parts=("gpu-1", "gpu-4"))
+    assert [each.part for each in judge([*group("gpu-4"), sent], NAMES, str)] == ["gpu-4"]
+
+
 def test_what_is_slow_in_one_direction_alone_is_found_by_the_slower_one() -> None:
     sent = [
         Rate("send", pair, 9.8)

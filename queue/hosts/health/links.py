@@ -159,10 +159,11 @@ def judge(
 ) -> list[LinkFinding]:
     """What is wrong: parts that are slow with all others, else pairs. `usually`: of other pairs of the pool."""
     findings = _named_by_pairs(rates, parts, name) or _by_search(rates, parts, name)
-    if not findings:
-        findings = [*_uneven(rates, parts, name), *_all_fail(rates, parts)]
-    about = {frozenset(each.parts) for each in findings}
     named = {each.part for each in findings if each.part is not None}
+    findings += _uneven([rate for rate in rates if not named & rate.subset], parts, name)
+    if not findings:
+        findings = _all_fail(rates, parts)
+    about = {frozenset(each.parts) for each in findings}
     for finding in _beside_the_pool(rates, usually, name):
         if frozenset(finding.parts) not in about and not named & set(finding.parts):
             findings.append(finding)
@@ -185,21 +186,23 @@ def _named_by_pairs(
 
 
 def _uneven(rates: Sequence[Rate], parts: Sequence[str], name: Callable[[str], str]) -> list[LinkFinding]:
-    """Pairs that are slow, although nobody is slow with all others."""
+    """Pairs that fail, then those that are slow, although nobody is slow with all others."""
     pairs = of_pairs(rates, "all_reduce")
     usually = usual([rate.value for rate in pairs.values()], len(parts))
-    slow = sorted(
-        (rate for rate in pairs.values() if rate.value < BAD * usually), key=lambda rate: rate.value
-    )
+    slow = {pair: rate for pair, rate in pairs.items() if not rate.value or rate.value < BAD * usually}
+    for pair, rate in of_pairs(rates, "send").items():
+        if not rate.value:
+            slow.setdefault(pair, rate)
     return [
-        LinkFinding(
-            None,
-            rate.parts,
-            f"{_both(rate, name)}: all-reduce {_amount(rate)}, usual among these is "
-            f"{usually:.3g} {UNIT}; because of which part is not known",
-        )
-        for rate in slow[:_MOST_PAIRS]
+        LinkFinding(None, rate.parts, _of_one_pair(rate, usually, name))
+        for rate in sorted(slow.values(), key=lambda rate: rate.value)[:_MOST_PAIRS]
     ]
+
+
+def _of_one_pair(rate: Rate, usually: float, name: Callable[[str], str]) -> str:
+    among = f", usual among these is {usually:.3g} {UNIT}" if usually and rate.measure == "all_reduce" else ""
+    why = f"{_both(rate, name)}: {MEASURES[rate.measure]} {_amount(rate)}{among}"
+    return f"{why}; because of which part is not known"
 
 
 def _named(
