@@ -44,6 +44,17 @@ def test_with_few_others_or_beside_other_work_it_is_only_told() -> None:
     assert (found.part, found.is_bad) == ("gpu-4", False)
 
 
+def test_a_host_with_another_gpu_model_is_told_but_not_bad() -> None:
+    """Each pair is told by both of its hosts, each with its own model."""
+    told = [replace(rate, how="A100" if "gpu-4" in rate.parts else "H100") for rate in group("gpu-4")]
+    mixed = merged(told, [replace(rate, how="H100") for rate in told], most_rates(4))
+    [found] = judge(mixed, NAMES, str)
+    assert (found.part, found.is_bad) == ("gpu-4", False)
+    assert list(links.medians(mixed)) == ["H100"]
+    alike = merged(group("gpu-4"), group("gpu-4"), most_rates(4))
+    assert judge(alike, NAMES, str)[0].is_bad
+
+
 def test_two_slow_hosts_are_both_named_if_the_others_are_more_and_else_nobody() -> None:
     five = [*NAMES, "gpu-5"]
     assert [each.part for each in judge(group("gpu-1", "gpu-2", names=five), five, str)] == ["gpu-1", "gpu-2"]
@@ -101,7 +112,10 @@ EIGHT = [f"gpu-{number}" for number in range(8)]
 
 def together(*subsets: tuple[str, ...], bad: str = "gpu-5") -> list[Rate]:
     """All-reduces of pairs, which are all well, and of larger subsets, in which the bad one hangs."""
-    more = [Rate("all_reduce", each, 0.0 if bad in each else 9.0, sentence="timed out") for each in subsets]
+    more = [
+        Rate("all_reduce", each, 0.0 if bad in each else 9.0, "gloo", sentence="timed out")
+        for each in subsets
+    ]
     return [*group(names=EIGHT), *more]
 
 

@@ -23,6 +23,8 @@ _MOST, _HOW_CHARACTERS, _SENTENCE_CHARACTERS = 1e6, 160, 300
 _MOST_PAIRS = 5
 #: parts of a subset that is more than a pair
 _LARGER = 3
+#: `how` of a rate whose parts are not alike, as of hosts with different GPUs; such are compared with no others
+UNLIKE = "unlike"
 
 
 #: how it was measured -> the median of all-reduces of pairs, and of how many
@@ -109,7 +111,8 @@ def merged(known: Sequence[Rate], new: Iterable[Rate], most: int) -> list[Rate]:
             continue
         if before is not None:
             lower = min(before, rate, key=lambda each: each.value)
-            rate = replace(lower, beside=before.beside or rate.beside)
+            how = rate.how if rate.how == before.how else UNLIKE
+            rate = replace(lower, how=how, beside=before.beside or rate.beside)
         by_key[rate.measure, rate.parts] = rate
     return list(by_key.values())
 
@@ -140,13 +143,13 @@ def figures(rates: Sequence[Rate], slots: Mapping[str, int]) -> list[Figure]:
     pairs = of_pairs(rates, "all_reduce")
     for part, slot in slots.items():
         own = [rate for pair, rate in pairs.items() if part in pair]
-        if own:
+        if _alike(own):
             value = median(rate.value for rate in own)
             found.append(Figure("pair_all_reduce", value, own[0].how, own[0].device, slot))
     whole = next(
         (rate for rate in rates if rate.measure == "all_reduce" and len(rate.parts) == len(slots)), None
     )
-    if whole is not None:
+    if whole is not None and _alike([whole]):
         found.append(Figure("all_reduce", whole.value, f"{len(slots)} GPUs, {whole.how}", whole.device))
     return found
 
@@ -215,19 +218,27 @@ def _named(
 ) -> LinkFinding:
     others = [each for number, each in enumerate(parts) if number not in slow]
     own = [pairs[frozenset((part, other))] for other in others]
-    theirs = median(pairs[frozenset(pair)].value for pair in combinations(others, 2))
+    among = [pairs[frozenset(pair)] for pair in combinations(others, 2)]
+    theirs = median(rate.value for rate in among)
     typical = sorted(own, key=lambda rate: rate.value)[len(own) // 2]
     least = BAD * usual([rate.value for rate in pairs.values()], len(parts))
     is_bad = (
         len(others) >= LEAST_HOSTS
         and all(rate.value < least for rate in own)
         and not any(rate.beside for rate in own)
+        and _alike([*own, *among])
     )
     sentence = (
         f"{name(part)}: {MEASURES[measure]} with each of {len(others)} others {_amount(typical)}, "
         f"the others among themselves {theirs:.3g} {UNIT}"
     )
     return LinkFinding(part, (part, *others), sentence, is_bad)
+
+
+def _alike(rates: Iterable[Rate]) -> bool:
+    """Whether all were measured in the same way, so that a lower one is no property of what was measured."""
+    hows = {rate.how for rate in rates}
+    return len(hows) == 1 and UNLIKE not in hows
 
 
 def _by_search(rates: Sequence[Rate], parts: Sequence[str], name: Callable[[str], str]) -> list[LinkFinding]:
@@ -252,7 +263,7 @@ def _by_search(rates: Sequence[Rate], parts: Sequence[str], name: Callable[[str]
         f"{name(parts[found])}: all-reduce of all {len(parts)} {_amount(whole)}, "
         f"without it {_amount(known[frozenset(others)])}"
     )
-    is_bad = len(others) >= LEAST_HOSTS and not whole.beside
+    is_bad = len(others) >= LEAST_HOSTS and not whole.beside and _alike(known.values())
     return [LinkFinding(parts[found], (parts[found], *others), sentence, is_bad)]
 
 
@@ -286,6 +297,7 @@ def medians(elsewhere: Iterable[Rate]) -> Medians:
     by_how: dict[str, list[float]] = {}
     for rate in of_pairs(elsewhere, "all_reduce").values():
         by_how.setdefault(rate.how, []).append(rate.value)
+    by_how.pop(UNLIKE, None)
     return {how: (median(found), len(found)) for how, found in by_how.items() if len(found) >= LEAST_HOSTS}
 
 
