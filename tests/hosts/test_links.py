@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
 
 from hosts.health import links
 from hosts.health.links import Rate, judge, merged, most_rates, read
+from trainmaster.burn_in.bad_part import asked
 
 NAMES = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
 
@@ -184,6 +185,32 @@ def test_a_whole_group_that_is_slow_is_told_beside_other_pairs_of_the_pool() -> 
 )
 def test_nonsense_is_no_rate_nor_is_what_others_have_measured(told: dict[str, Any]) -> None:
     assert read({"how": "gloo", "rates": [told, told]}, {0: "a", 1: "b", 2: "c"}, ["a"]) == []
+
+
+def test_what_one_tells_leaves_room_for_the_others() -> None:
+    """Permutations are one rate, and subsets that nothing measures are none."""
+    numbers = {number: f"gpu-{number}" for number in range(8)}
+    told = [
+        {"measure": "all_reduce", "parts": list(each), "value": 1.0}
+        for count in (2, 3, 4)
+        for each in permutations(range(8), count)
+        if 5 in each
+    ]
+    found: list[Rate] = []
+    for first in range(0, len(told), 50):
+        record = {"how": "gloo", "rates": told[first : first + 50]}
+        found = merged(found, read(record, numbers, ["gpu-5"]), most_rates(8))
+    assert len([rate for rate in found if len(rate.parts) == 2]) == 7
+    assert {rate.subset for rate in found if len(rate.parts) == 3} <= {
+        frozenset(f"gpu-{number}" for number in subset) for subset in asked(range(8))
+    }
+    assert len({rate.subset for rate in found}) == len(found) < 40
+
+
+@pytest.mark.parametrize("count", range(2, 33))
+def test_there_is_room_for_all_that_is_measured(count: int) -> None:
+    larger = [subset for subset in asked(range(count)) if len(subset) > 2]
+    assert len(larger) + 3 * count * (count - 1) // 2 <= most_rates(count)
 
 
 def test_a_host_can_only_spoil_what_it_is_part_of_and_the_lower_word_counts() -> None:

@@ -6,6 +6,7 @@ a healthy one is not named as long as the healthy ones are more than half, and d
 
 from __future__ import annotations
 
+from itertools import product
 from typing import (
     Dict,
     FrozenSet,
@@ -132,6 +133,24 @@ def found_by(parts: Sequence[int], well: Mapping[FrozenSet[int], bool]) -> Optio
     except StopIteration as over:
         part: Optional[int] = over.value
         return part
+
+
+def asked(parts: Sequence[int]) -> Set[FrozenSet[int]]:
+    """All larger subsets that are measured whatever the answers: all parts, and what the search may ask for."""
+    found = {frozenset(parts)}
+    paths: List[List[List[bool]]] = [[]]
+    while paths:
+        path = paths.pop()
+        going = search(parts)
+        try:
+            subsets = next(going)
+            for answers in path:
+                subsets = going.send(answers)
+        except StopIteration:
+            continue
+        found |= {frozenset(subset) for subset in subsets}
+        paths += [[*path, list(answers)] for answers in product((False, True), repeat=len(subsets))]
+    return found
 
 
 def lower(known: Dict[Tuple[int, ...], float], subset: Tuple[int, ...], rate: float) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from statistics import median
 from types import MappingProxyType
 from typing import Any
 
 from hosts.health.burn_in import LEAST_HOSTS, Figure, is_of, printable
-from trainmaster.burn_in.bad_part import BAD, SLOW, found_by, slow_parts, usual
+from trainmaster.burn_in.bad_part import BAD, SLOW, asked, found_by, slow_parts, usual
 
 MEASURES = {"all_reduce": "all-reduce", "send": "point-to-point rate"}
 UNIT = "GB/s"
@@ -73,7 +74,8 @@ def as_record(rate: Rate) -> dict[str, Any]:
 def read(record: Mapping[str, Any], numbers: Mapping[int, str], own: Collection[str]) -> list[Rate]:
     """The rates in a record of a program; what is none is left out. `numbers`: the parts by their number in it.
 
-    Only subsets with one of the parts in `own` count: those of the host that reports it.
+    Only subsets with one of the parts in `own` count: those of the host that reports it. Of larger ones, only those
+    that the program measures, so a host cannot tell so many that there is no room for those of others.
     """
     how, rates = record.get("how"), record.get("rates")
     if not isinstance(how, str) or not isinstance(rates, list):
@@ -96,10 +98,18 @@ def _read(told: dict[str, Any], numbers: Mapping[int, str]) -> Rate | None:
         return None
     if len(set(parts)) < len(parts) or (measure == "send" and len(parts) > 2):
         return None
+    if len(parts) > 2 and frozenset(parts) not in _asked(tuple(sorted(numbers))):
+        return None
+    parts = parts if measure == "send" else sorted(parts)  # only there it matters which is the first
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
         return None
     sentence = printable(str(told.get("sentence") or ""))[:_SENTENCE_CHARACTERS]
     return Rate(measure, tuple(numbers[part] for part in parts), float(value), sentence=sentence)
+
+
+@lru_cache(maxsize=64)
+def _asked(numbers: tuple[int, ...]) -> frozenset[frozenset[int]]:
+    return frozenset(asked(numbers))
 
 
 def merged(known: Sequence[Rate], new: Iterable[Rate], most: int) -> list[Rate]:
@@ -127,14 +137,19 @@ def most_rates(parts: int) -> int:
     return 3 * parts * (parts - 1) // 2 + 4 * parts + 1
 
 
-def of_pairs(rates: Iterable[Rate], measure: str) -> dict[frozenset[str], Rate]:
-    """The slower of both ways for each pair."""
+def _lowest(rates: Iterable[Rate], measure: str) -> dict[frozenset[str], Rate]:
+    """Of each subset; of a pair the slower of both ways."""
     found: dict[frozenset[str], Rate] = {}
     for rate in rates:
-        if rate.measure == measure and len(rate.parts) == 2:
+        if rate.measure == measure:
             before = found.get(rate.subset)
             found[rate.subset] = rate if before is None else min(before, rate, key=lambda each: each.value)
     return found
+
+
+def of_pairs(rates: Iterable[Rate], measure: str) -> dict[frozenset[str], Rate]:
+    """The slower of both ways for each pair."""
+    return {subset: rate for subset, rate in _lowest(rates, measure).items() if len(subset) == 2}
 
 
 def figures(rates: Sequence[Rate], slots: Mapping[str, int]) -> list[Figure]:
@@ -243,7 +258,7 @@ def _alike(rates: Iterable[Rate]) -> bool:
 
 def _by_search(rates: Sequence[Rate], parts: Sequence[str], name: Callable[[str], str]) -> list[LinkFinding]:
     """The part without which all together are well, if no larger subset with it is."""
-    known = {rate.subset: rate for rate in rates if rate.measure == "all_reduce"}
+    known = _lowest(rates, "all_reduce")
     least = BAD * usual([rate.value for subset, rate in known.items() if len(subset) == 2], len(parts))
     whole = known.get(frozenset(parts))
     if whole is None or whole.value >= least:
