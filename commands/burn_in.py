@@ -7,7 +7,7 @@ of the pool, and a pool may have that taken out of use (`burn_in_do`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -46,6 +46,8 @@ _PROGRAM = ["python3", "-m", "trainmaster.burn_in"]
 _LOWEST = 99
 _RECORDS = ("burn_in", "burn_in_rates", "burn_in_failed", "burn_in_done")
 _SENTENCE_CHARACTERS = 300
+#: of a batch the last ones are read; the program writes some hundreds in all
+MOST_RECORDS = 1000
 #: A stop for one of these is not its end: it starts again.
 _GAVE_WAY = {
     Reason.PREEMPTED, Reason.WINDOW, Reason.MAX_SLOTS_SET, Reason.POOL_CHANGED, Reason.HOST_DISABLED
@@ -195,35 +197,43 @@ def _withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn]) -> None:
 
 def is_about(record: dict[str, Any]) -> bool:
     """Whether a record of a task is one of a burn-in's program."""
-    return record.get("type") in _RECORDS
+    data = record.get("d")
+    return record.get("k") == "core" and isinstance(data, dict) and data.get("type") in _RECORDS
 
 
-def reported(member: Member, record: dict[str, Any]) -> None:
-    """Keep what the program says. What another command says, or what cannot be read, is left."""
+def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    """Keep what the program says in a batch. What another command says, or what cannot be read, is left."""
     rows = BurnIn.objects.filter(command__task_id=member.allocation.task_id, judged_at=None)
     row = rows.select_for_update().first()
     if row is None:
         return
+    before = [*row.figures], [*row.failures], row.rates, row.is_done
     slots = dict(member.holds.values_list("slot__index", "slot__brand"))
-    if record["type"] == "burn_in_done":
-        row.is_done = True
-    elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
-        if figure.is_host_rate and has_company(member):
-            return
-        device = "" if figure.slot is None else slots[figure.slot]
-        _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
-    elif record["type"] == "burn_in_rates":
-        numbers = {slot: str(slot) for slot in slots}
-        found = [
-            replace(rate, device=slots[int(rate.parts[0])])
-            for rate in links.read(record, numbers, numbers.values())
-        ]
-        kept = links.merged(links.stored(row.rates), found, links.most_rates(len(slots)))
-        row.rates = [links.as_record(rate) for rate in kept]
-    elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
-        sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
-        _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
-    row.save()
+    is_alone, found = not has_company(member), list[Rate]()
+    for record in records[-MOST_RECORDS:]:
+        if record["type"] == "burn_in_done":
+            row.is_done = True
+        elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
+            if is_alone or not figure.is_host_rate:
+                device = "" if figure.slot is None else slots[figure.slot]
+                _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
+        elif record["type"] == "burn_in_rates":
+            numbers = {slot: str(slot) for slot in slots}
+            found += links.read(record, numbers, numbers.values())
+        elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
+            sentence = rules.printable(str(record.get("sentence"))[:_SENTENCE_CHARACTERS])
+            _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
+    row.rates = with_rates(
+        row.rates, (replace(rate, device=slots[int(rate.parts[0])]) for rate in found), len(slots)
+    )
+    if before != (row.figures, row.failures, row.rates, row.is_done):
+        row.save(update_fields=["figures", "failures", "rates", "is_done"])
+
+
+def with_rates(known: list[dict[str, Any]], new: Iterable[Rate], parts: int) -> list[dict[str, Any]]:
+    """As they are stored."""
+    kept = links.merged(links.stored(known), new, links.most_rates(parts))
+    return [links.as_record(rate) for rate in kept]
 
 
 def has_company(member: Member) -> bool:

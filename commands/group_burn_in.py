@@ -128,23 +128,26 @@ def outdated() -> QuerySet[GroupBurnIn]:
 # --- what its ranks report ----------------------------------------------------------------------------------
 
 
-def reported(member: Member, record: dict[str, Any]) -> None:
-    """Keep what a host says of the links that it has measured. What another command says is left."""
+def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    """Keep what a host says in a batch of the links that it has measured. What another command says is left."""
     rows = GroupBurnIn.objects.filter(command__task_id=member.allocation.task_id, judged_at=None)
     row = rows.select_for_update().first()
     if row is None:
         return
-    if record["type"] == "burn_in_done":
-        row.is_done = True
-    elif record["type"] == "burn_in_rates":
-        peers = Member.objects.filter(allocation=member.allocation_id)
-        numbers = {index: str(host) for index, host in peers.values_list("index", "host")}
-        found = links.read(record, numbers, [str(member.host_id)])
-        if burn_in.has_company(member):
-            found = [links.beside(rate) for rate in found]
-        kept = links.merged(links.stored(row.rates), found, links.most_rates(len(numbers)))
-        row.rates = [links.as_record(rate) for rate in kept]
-    row.save(update_fields=["rates", "is_done"])
+    before = row.rates, row.is_done
+    peers = Member.objects.filter(allocation=member.allocation_id)
+    numbers = {index: str(host) for index, host in peers.values_list("index", "host")}
+    found = list[Rate]()
+    for record in records[-burn_in.MOST_RECORDS :]:
+        if record["type"] == "burn_in_done":
+            row.is_done = True
+        elif record["type"] == "burn_in_rates":
+            found += links.read(record, numbers, [str(member.host_id)])
+    if found and burn_in.has_company(member):
+        found = [links.beside(rate) for rate in found]
+    row.rates = burn_in.with_rates(row.rates, found, len(numbers))
+    if before != (row.rates, row.is_done):
+        row.save(update_fields=["rates", "is_done"])
 
 
 def starts_again(command: Command, allocation: Allocation) -> bool:

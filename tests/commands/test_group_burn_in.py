@@ -6,6 +6,8 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.refusals import Refusal
@@ -160,6 +162,19 @@ def test_a_liar_spoils_only_its_own_pairs() -> None:
     group_burn_in.judge_due()
     found = GroupBurnIn.objects.get().findings
     assert [each["hosts"] for each in found] == [[str(liar.host_id), str(one.host_id)]]
+
+
+def test_a_batch_is_kept_by_one_write_and_what_is_known_already_by_none() -> None:
+    members = started(asked(hosts_of(2)))
+    with CaptureQueriesContext(connection) as first:
+        tells(members[0], *[rate(9.0 - number / 100, *members) for number in range(100)])
+    assert len([each for each in first if "UPDATE" in each["sql"] and "group" in each["sql"]]) == 2, (
+        "and a lock"
+    )
+    assert [each["value"] for each in GroupBurnIn.objects.get().rates] == [8.01]
+    with CaptureQueriesContext(connection) as again:
+        tells(members[0], *[rate(9.0, *members)] * 2000)
+    assert not [each for each in again if each["sql"].startswith("UPDATE")]
 
 
 @pytest.mark.parametrize(

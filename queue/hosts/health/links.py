@@ -68,7 +68,7 @@ def stored(records: Iterable[Mapping[str, Any]]) -> list[Rate]:
 
 
 def as_record(rate: Rate) -> dict[str, Any]:
-    return asdict(rate)
+    return {**asdict(rate), "parts": list(rate.parts)}
 
 
 def read(record: Mapping[str, Any], numbers: Mapping[int, str], own: Collection[str]) -> list[Rate]:
