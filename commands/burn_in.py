@@ -237,8 +237,15 @@ def with_rates(known: list[dict[str, Any]], new: Iterable[Rate], parts: int) -> 
 
 
 def has_company(member: Member) -> bool:
-    """Whether something else runs on the host, which takes its part of processor, memory and disk."""
-    return Member.objects.filter(host=member.host_id, ended_at=None).exclude(pk=member.pk).exists()
+    """Whether something else runs on the host, or did since this began: it takes its part of what is measured.
+
+    When the host reports, that may have ended already.
+    """
+    others = Member.objects.filter(host=member.host_id).exclude(pk=member.pk)
+    beside = Q(ended_at=None)
+    if began := member.started_at or member.launched_at:
+        beside |= Q(ended_at__gt=began)
+    return others.filter(beside).exists()
 
 
 def _replace(records: list[dict[str, Any]], new: dict[str, Any], *names: str) -> None:
