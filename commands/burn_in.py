@@ -54,6 +54,8 @@ _GAVE_WAY = {
 }  # fmt: skip
 #: One that ends so often with a restart of its host may well be the cause.
 _MOST_HOST_RESTARTS = 3
+#: From the order to leave until it is ended. It leaves within seconds, unless its ranks are still meeting.
+LEAVE_SECONDS = 30.0
 USABLE = {"missing": False, "enabled": True, "draining": False}
 
 
@@ -263,6 +265,12 @@ def starts_again(command: Command, allocation: Allocation) -> bool:
         return False
     rows = BurnIn.objects.filter(command=command, is_done=False, judged_at=None)
     return rows.update(figures=[], failures=[], rates=[]) > 0
+
+
+def seconds_to_leave(task_id: str) -> float | None:
+    """How long it may take for that; None for all other work."""
+    yields = Command.objects.filter(task=task_id, job__preemptible=True).exists()
+    return LEAVE_SECONDS if yields else None
 
 
 def has_given_way(command: Command, allocation: Allocation) -> bool:

@@ -131,7 +131,8 @@ def test_it_gives_way_to_other_work_and_starts_again() -> None:
     tells(members[0], rate(9.8, *members))
     submit_experiment(slots=1)
     pool_pass.run(default_pool().pk)
-    assert Allocation.objects.get(task=command.task).stop_kind == StopKind.PREEMPT
+    attempt = Allocation.objects.get(task=command.task)
+    assert (attempt.stop_kind, attempt.stop_save_seconds) == (StopKind.PREEMPT, burn_in.LEAVE_SECONDS)
     assert end(members).state == CommandState.ACTIVE
     assert GroupBurnIn.objects.get().rates == []
     assert Task.objects.get(pk=command.task_id).state == TaskState.WAITING
