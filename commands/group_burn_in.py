@@ -205,9 +205,16 @@ def _judge(pk: uuid.UUID) -> None:
             sentence = f"Burn-in: {'; '.join(about)}."
             note(host, burn_in.FOUND, "server", {"name": host.name, "sentence": sentence})
     if row.command.job.pool.burn_in_do == BurnInAction.QUARANTINE:
-        for each in findings:
-            if each["is_bad"]:
-                quarantine.by_burn_in(uuid.UUID(each["host"]), None, f"Burn-in: {each['sentence']}.")
+        bad = [each for each in findings if each["is_bad"]]
+        # all of them before the first locks their pool
+        list(
+            registry.present()
+            .select_for_update()
+            .filter(pk__in=[each["host"] for each in bad])
+            .order_by("pk")
+        )
+        for each in bad:
+            quarantine.by_burn_in(uuid.UUID(each["host"]), None, f"Burn-in: {each['sentence']}.")
 
 
 def _of_pair(finding: dict[str, Any], host_id: str) -> bool:

@@ -121,8 +121,15 @@ def test_within_the_share_it_is_quarantined_until_a_person_releases_it() -> None
     members = started(asked(hosts))
     measure(members, "gpu4")
     end(members)
-    group_burn_in.judge_due()
+    with CaptureQueriesContext(connection) as queries:
+        group_burn_in.judge_due()
     assert [host.name for host in Host.objects.exclude(quarantine={})] == ["gpu4"]
+    locks = [each["sql"].split(" FROM ")[1] for each in queries if " FOR " in each["sql"]]
+    of_hosts = [place for place, lock in enumerate(locks) if lock.startswith('"hosts_host"')]
+    of_pools = [place for place, lock in enumerate(locks) if lock.startswith('"hosts_resourcepool"')]
+    assert of_hosts[0] < of_pools[0] and " IN (" in locks[of_hosts[0]], (
+        "all hosts are locked before their pool"
+    )
 
 
 def test_it_gives_way_to_other_work_and_starts_again() -> None:
