@@ -193,7 +193,7 @@ def _judge(pk: uuid.UUID) -> None:
     if row is None:
         return
     row.judged_at = timezone.now()
-    hosts = {str(host.pk): host for host in row.hosts.order_by("name")}
+    hosts = {str(host.pk): host for host in _in_order(row)}
     row.medians = links.medians(_elsewhere(row))
     findings = [] if row.command.state == CommandState.CANCELED else _findings(row, hosts)
     row.findings = findings
@@ -215,6 +215,13 @@ def _judge(pk: uuid.UUID) -> None:
         )
         for each in bad:
             quarantine.by_burn_in(uuid.UUID(each["host"]), None, f"Burn-in: {each['sentence']}.")
+
+
+def _in_order(row: GroupBurnIn) -> list[Host]:
+    """Its hosts by their numbers in the last attempt: in this order its ranks have searched."""
+    members = Member.objects.filter(allocation__task=row.command.task_id).order_by("allocation__assigned_at")
+    numbers = dict(members.values_list("host", "index"))
+    return sorted(row.hosts.all(), key=lambda host: (numbers.get(host.pk, 0), host.name))
 
 
 def _of_pair(finding: dict[str, Any], host_id: str) -> bool:

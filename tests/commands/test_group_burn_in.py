@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
@@ -26,6 +27,7 @@ from jobs.models import Allocation, Member, Task
 from jobs.states import Reason, StopKind, TaskState
 from shown.hosts import group_burn_in as shown
 from tests.rig.world import make_host, make_user, submit_experiment
+from trainmaster.burn_in.bad_part import search
 
 pytestmark = pytest.mark.django_db
 
@@ -184,6 +186,30 @@ def test_a_batch_is_kept_by_one_write_and_what_is_known_already_by_none() -> Non
     with CaptureQueriesContext(connection) as again:
         tells(members[0], *[rate(9.0, *members)] * 2000)
     assert not [each for each in again if each["sql"].startswith("UPDATE")]
+
+
+def test_the_search_is_followed_in_the_order_of_the_ranks() -> None:
+    hosts = hosts_of(5)
+    members = started(asked(hosts))
+    for member in members:  # against the order of the names
+        Member.objects.filter(pk=member.pk).update(index=10 + len(members) - member.index)
+    for place, member in enumerate(reversed(members)):
+        Member.objects.filter(pk=member.pk).update(index=place)
+        member.index = place
+    measure(members)
+    bad, going = members[1], search(range(5))
+    tells(bad, rate(0.0, *members))
+    subsets = next(going)
+    with suppress(StopIteration):
+        while True:
+            answers = [bad.index not in subset for subset in subsets]
+            for subset, is_well in zip(subsets, answers, strict=True):
+                measured = [member for member in members if member.index in subset]
+                tells(measured[0], rate(9.0 if is_well else 0.0, *measured))
+            subsets = going.send(answers)
+    end(members)
+    group_burn_in.judge_due()
+    assert [each["host"] for each in GroupBurnIn.objects.get().findings] == [str(bad.host_id)]
 
 
 @pytest.mark.parametrize(
