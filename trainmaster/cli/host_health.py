@@ -215,9 +215,14 @@ def _together(client: Client, names: List[str], *, wait: bool) -> int:
         return OK
     record = wait_end(client, command_id)
     burn_in = _judged(lambda: client.get(f"/api/v1/group-burn-ins/{command_id}"))
-    print(f"{', '.join(burn_in['hosts'])}: {record['phase']}")
+    print(f"{', '.join(burn_in['hosts'])}: {burn_in['ending'] or record['phase']}")
     _show_together(burn_in)
-    return FAILED if burn_in["findings"] or not burn_in["rates"] else OK
+    return OK if _is_well(record, burn_in) else FAILED
+
+
+def _is_well(record: Json, burn_in: Json) -> bool:
+    """Whether it has measured all and found nothing; one that was killed or withdrawn has no findings either."""
+    return record["phase"] == "COMPLETED" and bool(burn_in["rates"]) and not burn_in["findings"]
 
 
 def _show_together(burn_in: Json) -> None:
