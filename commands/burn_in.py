@@ -359,7 +359,11 @@ def _of_links(row: BurnIn) -> list[dict[str, Any]]:
     rates = links.stored(row.rates)
     found = links.judge(rates, list(_slots_in(rates)), lambda part: f"slot {part}")
     return [
-        {**_told(None if each.part is None else int(each.part), each.sentence), "is_bad": each.is_bad}
+        {
+            **_told(None if each.part is None else int(each.part), each.sentence),
+            "is_bad": each.is_bad,
+            "is_only_told": each.is_only_told,
+        }
         for each in found
     ]
 

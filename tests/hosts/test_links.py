@@ -70,6 +70,15 @@ def test_a_slow_pair_is_told_without_a_name() -> None:
     ]
 
 
+def test_pairs_that_are_slow_by_how_a_host_is_built_keep_it_from_nothing() -> None:
+    """Bridges join two GPUs each; the other pairs go by the processor."""
+    bridged = [{"gpu-1", "gpu-2"}, {"gpu-3", "gpu-4"}, {"gpu-1", "gpu-3"}, {"gpu-2", "gpu-4"}]
+    rates = [replace(rate, value=9.8 if set(rate.parts) in bridged else 1.1) for rate in group()]
+    found = judge(rates, NAMES, str)
+    assert found and all(each.is_only_told for each in found)
+    assert not judge(group("gpu-4"), NAMES, str)[0].is_only_told
+
+
 def test_what_fails_says_why() -> None:
     rates = [
         replace(rate, sentence="timed out") if not rate.value else rate for rate in group("gpu-4", rate=0.0)
@@ -83,7 +92,7 @@ def test_the_only_pair_that_fails_is_a_finding(measure: str) -> None:
     if measure == "send":
         rates += group(names=NAMES[:2])
     [found] = judge(rates, NAMES[:2], str)
-    assert found.part is None and found.parts == ("gpu-1", "gpu-2")
+    assert found.part is None and found.parts == ("gpu-1", "gpu-2") and not found.is_only_told
     assert "fails (timed out); because of which part is not known" in found.sentence
 
 

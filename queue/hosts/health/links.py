@@ -54,12 +54,18 @@ class Rate:
 
 @dataclass(frozen=True)
 class LinkFinding:
-    """`part`: whose fault it is, None if that is not known. `parts`: all that it is about."""
+    """`part`: whose fault it is, None if that is not known. `parts`: all that it is about. `fails`: not only slow."""
 
     part: str | None
     parts: tuple[str, ...]
     sentence: str
     is_bad: bool = False
+    fails: bool = False
+
+    @property
+    def is_only_told(self) -> bool:
+        """A slow pair without a part may be how the host is built, as where only some GPUs have a bridge."""
+        return self.part is None and not self.fails
 
 
 def stored(records: Iterable[Mapping[str, Any]]) -> list[Rate]:
@@ -212,7 +218,7 @@ def _uneven(rates: Sequence[Rate], parts: Sequence[str], name: Callable[[str], s
         if not rate.value:
             slow.setdefault(pair, rate)
     return [
-        LinkFinding(None, rate.parts, _of_one_pair(rate, usually, name))
+        LinkFinding(None, rate.parts, _of_one_pair(rate, usually, name), fails=not rate.value)
         for rate in sorted(slow.values(), key=lambda rate: rate.value)[:_MOST_PAIRS]
     ]
 
@@ -288,7 +294,7 @@ def _all_fail(rates: Sequence[Rate], parts: Sequence[str]) -> list[LinkFinding]:
     if whole is None or whole.value:
         return []
     sentence = f"all {len(parts)} together: all-reduce {_amount(whole)}; because of which part is not known"
-    return [LinkFinding(None, tuple(parts), sentence)]
+    return [LinkFinding(None, tuple(parts), sentence, fails=True)]
 
 
 def _beside_the_pool(
