@@ -177,11 +177,11 @@ def outdated() -> QuerySet[BurnIn]:
 
 def withdraw_all(rows: QuerySet[BurnIn] | QuerySet[GroupBurnIn]) -> None:
     for pk in list(rows.values_list("pk", flat=True)):
-        _withdraw(pk, rows.model)
+        withdraw(pk, rows.model, "its host has left the pool")
 
 
 @transaction.atomic
-def _withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn]) -> None:
+def withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn], ending: str) -> None:
     """End a burn-in that has not ended, with no effect on its hosts."""
     command, reason = commands.lock(pk), Reason.POOL_CHANGED
     if command.has_ended:
@@ -190,7 +190,6 @@ def _withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn]) -> None:
     if not commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server"):
         return
     if not commands.stop_attempt(command, reason=reason, actor="server"):
-        ending = "its host has left the pool"
         commands.end(command, CommandState.CANCELED, ending, reason=reason, actor="server")
 
 

@@ -38,6 +38,7 @@ def ask_due(now: datetime) -> None:
     """
     burn_in.withdraw_all(burn_in.outdated())
     burn_in.withdraw_all(group_burn_in.outdated())
+    group_burn_in.withdraw_unfit()
     _ask_for_usable()
     _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - _WEEK)
@@ -112,7 +113,7 @@ def _owner(host: Host) -> User | None:
 
 
 def _ask_for_usable() -> None:
-    """Let waiting burn-ins ask for the slots that their hosts have in use now. Without any, they keep waiting."""
+    """Let waiting burn-ins ask for the slots that their hosts have in use now. Those of one host keep waiting without any."""
     waiting = {"command__state": CommandState.ACTIVE, "command__task__state": TaskState.WAITING}
     for slots_of, rows in (
         ("host__slots", BurnIn.objects.filter(**waiting)),

@@ -7,11 +7,12 @@ with all others is named, and a pool may have it taken out of use (`burn_in_do`)
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
@@ -27,6 +28,7 @@ from hosts.models import BEFORE_BURN_IN, BurnInAction, Host, PairCheck, Slot
 from hosts.transitions import note
 from jobs import quarantine
 from jobs.models import Allocation, Member
+from jobs.states import TaskState
 
 #: each pair of hosts is measured, so a larger group would hold its hosts for long
 MOST_HOSTS = 32
@@ -123,6 +125,27 @@ def outdated() -> QuerySet[GroupBurnIn]:
         | Q(host__admission=Host.Admission.REMOVED)
     )
     return GroupBurnIn.objects.filter(Exists(gone)).exclude(command__state__in=END_STATES)
+
+
+def withdraw_unfit() -> None:
+    """End those that wait, but whose hosts can be no gang any more because of the slots that they have in use."""
+    waiting = Q(burn_in__command__state=CommandState.ACTIVE, burn_in__command__task__state=TaskState.WAITING)
+    is_usable = Q(**{f"host__slots__{name}": value for name, value in burn_in.USABLE.items()})
+    parts = GroupBurnInHost.objects.filter(waiting).order_by("host__name")
+    parts = parts.annotate(usable=Count("host__slots", filter=is_usable))
+    in_use: defaultdict[uuid.UUID, dict[str, int]] = defaultdict(dict)
+    for pk, name, usable in parts.values_list("burn_in", "host__name", "usable"):
+        in_use[pk][name] = usable
+    uneven = set(
+        GroupBurnIn.objects.filter(
+            pk__in=list(in_use), command__job__pool__allow_heterogeneous_fits=True
+        ).values_list("pk", flat=True)
+    )
+    for pk, counts in in_use.items():
+        if 0 in counts.values() or (len(set(counts.values())) > 1 and pk not in uneven):
+            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+            ending = f"its hosts can be no gang any more: slots in use: {shown}"
+            burn_in.withdraw(pk, GroupBurnIn, ending)
 
 
 # --- what its ranks report ----------------------------------------------------------------------------------

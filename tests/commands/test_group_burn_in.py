@@ -255,6 +255,18 @@ def test_while_it_waits_it_follows_its_hosts() -> None:
     assert Allocation.objects.filter(stop_reason=Reason.POOL_CHANGED).count() == 0
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_it_is_withdrawn_when_its_hosts_can_be_no_gang_any_more(left: int) -> None:
+    hosts = hosts_of(3)
+    command = asked(hosts)
+    for slot in hosts[1].slots.order_by("index")[left:]:
+        registry.switch_slot(slot.pk, enabled=False, actor="user:ada")
+    burn_ins_due.ask_due(timezone.now())
+    command.refresh_from_db()
+    assert command.state == CommandState.CANCELED
+    assert command.ending == (f"its hosts can be no gang any more: slots in use: gpu1 2, gpu2 {left}, gpu3 2")
+
+
 def test_a_slow_pair_is_told_beside_the_other_pairs_of_the_pool() -> None:
     hosts = hosts_of(5)
     members = started(asked(hosts[:3]))
