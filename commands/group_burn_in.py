@@ -222,13 +222,14 @@ def _judge(pk: uuid.UUID) -> None:
     row.findings = findings
     row.save(update_fields=["findings", "medians", "judged_at"])
     announce("hosts")
-    for host_id, host in hosts.items():
+    there = {host_id: host for host_id, host in hosts.items() if _is_still_there(host, row.command)}
+    for host_id, host in there.items():
         about = [each["sentence"] for each in findings if host_id == each["host"] or _of_pair(each, host_id)]
         if about:
             sentence = f"Burn-in: {'; '.join(about)}."
             note(host, burn_in.FOUND, "server", {"name": host.name, "sentence": sentence})
     if row.command.job.pool.burn_in_do == BurnInAction.QUARANTINE:
-        bad = [each for each in findings if each["is_bad"]]
+        bad = [each for each in findings if each["is_bad"] and each["host"] in there]
         # all of them before the first locks their pool
         list(
             registry.present()
@@ -238,6 +239,13 @@ def _judge(pk: uuid.UUID) -> None:
         )
         for each in bad:
             quarantine.by_burn_in(uuid.UUID(each["host"]), None, f"Burn-in: {each['sentence']}.")
+
+
+def _is_still_there(host: Host, command: Command) -> bool:
+    """Whether it is in the pool whose rule this is, since before it was asked for."""
+    has_joined_since = host.joined_at is not None and command.submitted_at < host.joined_at
+    is_removed = host.admission == Host.Admission.REMOVED
+    return host.pool_id == command.job.pool_id and not has_joined_since and not is_removed
 
 
 def _in_order(row: GroupBurnIn) -> list[Host]:

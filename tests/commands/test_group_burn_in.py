@@ -188,6 +188,19 @@ def test_a_batch_is_kept_by_one_write_and_what_is_known_already_by_none() -> Non
     assert not [each for each in again if each["sql"].startswith("UPDATE")]
 
 
+def test_a_host_that_has_left_the_pool_meanwhile_is_left_alone() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    hosts = hosts_of(4)
+    members = started(asked(hosts))
+    measure(members, "gpu4")
+    end(members)
+    registry.change_pool(hosts[3].pk, ResourcePool.objects.create(name="a100"), actor="user:ada")
+    group_burn_in.judge_due()
+    assert [each["host"] for each in GroupBurnIn.objects.get().findings] == [str(hosts[3].pk)]
+    assert not Host.objects.exclude(quarantine={}).exists()
+    assert not Event.objects.filter(reason=burn_in.FOUND).exists()
+
+
 def test_the_search_is_followed_in_the_order_of_the_ranks() -> None:
     hosts = hosts_of(5)
     members = started(asked(hosts))
