@@ -72,13 +72,14 @@ def find(command_id: uuid.UUID) -> GroupRows:
 
 
 def newest_of(host: Host) -> GroupRows | None:
-    """The last one that has ended in which the host took part, with its own rates and those of all; else the open one.
+    """The last one in which the host took part that measured all, with its own rates and those of all.
 
-    None for a host that never took part in one.
+    Else the last one that has ended, else the open one. None for a host that never took part in one.
     """
     all_of_it = GroupBurnIn.objects.filter(parts__host=host).select_related("command__job")
     all_of_it = all_of_it.order_by("-command__submitted_at")
-    row = all_of_it.filter(command__state__in=END_STATES).first() or all_of_it.first()
+    ended = all_of_it.filter(command__state__in=END_STATES)
+    row = ended.filter(is_done=True).first() or ended.first() or all_of_it.first()
     return None if row is None else _rows(row, only=host)
 
 

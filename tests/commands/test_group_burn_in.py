@@ -15,6 +15,7 @@ from accounts.refusals import Refusal
 from commands import burn_in, burn_ins_due, group_burn_in
 from commands.models import Command, GroupBurnIn
 from commands.states import CommandState
+from commands.transitions import kill
 from dispatch.passes import pool_pass
 from dispatch.runs import effects, settle
 from events.models import Event
@@ -100,6 +101,9 @@ def test_the_slow_host_is_told_with_its_evidence_and_stays_in_use() -> None:
     assert rows is not None and [each.host for each in rows.findings] == ["gpu4"]
     assert [each.hosts for each in rows.rates] == [["gpu1", "gpu2"], ["gpu1", "gpu3"], ["gpu1", "gpu4"]]
     assert len(shown.find(command.pk).rates) == 6
+    later = asked(hosts)
+    kill(later.pk, actor="user:ada")
+    assert shown.newest_of(hosts[0]) == rows, "one that was killed replaces no result"
 
 
 def test_a_pool_may_have_it_taken_out_of_use_unless_something_else_ran_there() -> None:
