@@ -8,6 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.burn_in import between
 from trainmaster.burn_in.bad_part import BAD, SLOW, found_by, rounds, search, slow_parts, usual
 
 
@@ -99,3 +100,7 @@ def test_every_pair_meets_once_and_no_part_twice_in_a_round(count: int) -> None:
     meetings = list(rounds(count))
     assert sorted(pair for meeting in meetings for pair in meeting) == list(combinations(range(count), 2))
     assert all(len({part for pair in meeting for part in pair}) == 2 * len(meeting) for meeting in meetings)
+
+
+def test_a_rank_that_hangs_ends_before_those_that_wait_for_its_word() -> None:
+    assert between._HANGS_SECONDS + between.LIMIT_SECONDS <= between._AGREE_SECONDS

@@ -26,8 +26,10 @@ from trainmaster.runner.state import read_spec
 
 #: how long each rate is measured, and after which time a collective counts as one that hangs
 SECONDS, LIMIT_SECONDS = 1.0, 10.0
-#: until all have said what they found; a measurement is a few collectives
-_AGREE_SECONDS = 10 * LIMIT_SECONDS
+#: of a measurement, which is a few collectives; a rank that is still in it then ends
+_HANGS_SECONDS = 10 * LIMIT_SECONDS
+#: until all have said what they found: longer, so that no rank that is well ends before the one that hangs
+_AGREE_SECONDS = _HANGS_SECONDS + 2 * LIMIT_SECONDS
 #: bytes of one collective
 _GPU_BYTES, _CPU_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 _MOST_TIMES, _TRIES = 50, 3
@@ -157,7 +159,7 @@ class Measuring:
 
     def _found(self, subset: Subset) -> List[Dict[str, Any]]:
         """The rates of the subset; for one that fails or hangs 0, and why."""
-        watch = threading.Timer(_AGREE_SECONDS, os._exit, (_HUNG,))  # what even its time limit does not end
+        watch = threading.Timer(_HANGS_SECONDS, os._exit, (_HUNG,))  # what even its time limit does not end
         watch.daemon = True
         watch.start()
         dist = self._torch.distributed
