@@ -222,7 +222,7 @@ def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
             numbers = {slot: str(slot) for slot in slots}
             found += links.read(record, numbers, numbers.values())
         elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
-            sentence = rules.printable(str(record.get("sentence"))[:_SENTENCE_CHARACTERS])
+            sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
             _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
     row.rates = with_rates(
         row.rates, (replace(rate, device=slots[int(rate.parts[0])]) for rate in found), len(slots)

@@ -113,7 +113,7 @@ def _owner(host: Host) -> User | None:
 
 
 def _ask_for_usable() -> None:
-    """Let waiting burn-ins ask for the slots that their hosts have in use now. Those of one host keep waiting without any."""
+    """Let waiting burn-ins ask for the slots that their hosts have in use now; that of one host without any waits."""
     waiting = {"command__state": CommandState.ACTIVE, "command__task__state": TaskState.WAITING}
     for slots_of, rows in (
         ("host__slots", BurnIn.objects.filter(**waiting)),

@@ -114,6 +114,8 @@ def test_a_pool_may_have_it_taken_out_of_use_unless_something_else_ran_there() -
     pool_pass.run(default_pool().pk)
     beside = Member.objects.filter(host__in=hosts).exclude(pk__in=[member.pk for member in members])
     assert beside.update(host=hosts[3], ended_at=timezone.now()) == 1, "over before anybody reports"
+    for member in members:
+        member.refresh_from_db(fields=["started_at"])
     measure(members, "gpu4")
     end(members)
     group_burn_in.judge_due()
