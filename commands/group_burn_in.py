@@ -92,7 +92,15 @@ def _slots(hosts: Sequence[Host]) -> tuple[int, str]:
             Code.CONFLICT,
             field="hosts",
         )
-    kinds = set(Slot.objects.filter(host__in=hosts, **burn_in.USABLE).values_list("kind", flat=True))
+    usable = Slot.objects.filter(host__in=hosts, **burn_in.USABLE)
+    if divided := usable.filter(uuid__startswith="MIG-").select_related("host").first():
+        raise Refusal(
+            f"{divided.host.name} has parts of divided GPUs (MIG), between which NCCL measures nothing. "
+            "Name hosts with whole GPUs.",
+            Code.CONFLICT,
+            field="hosts",
+        )
+    kinds = set(usable.values_list("kind", flat=True))
     if len(kinds) > 1:
         raise Refusal(
             "Some of these hosts have GPUs and some have none. Name hosts of one kind.", field="hosts"

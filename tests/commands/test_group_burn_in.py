@@ -250,6 +250,9 @@ def test_what_cannot_be_one_gang_is_refused() -> None:
     Slot.objects.filter(host=other).update(kind=Slot.Kind.CUDA)
     with pytest.raises(Refusal, match="Some of these hosts have GPUs and some have none"):
         asked([one, other])
+    other.slots.filter(index=0).update(uuid="MIG-1f")
+    with pytest.raises(Refusal, match=r"gpu2 has parts of divided GPUs \(MIG\)"):
+        asked([one, other])
     registry.change_pool(other.pk, ResourcePool.objects.create(name="a100"), actor="user:ada")
     with pytest.raises(Refusal, match="gpu1 is in pool default, and gpu2 not"):
         asked([one, other])
