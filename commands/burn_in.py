@@ -7,8 +7,9 @@ of the pool, and a pool may have that taken out of use (`burn_in_do`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -21,12 +22,14 @@ from accounts.refusals import Code, Refusal
 from commands import submit
 from commands import transitions as commands
 from commands.config import check
-from commands.models import BurnIn, Command
+from commands.models import BurnIn, Command, GroupBurnIn
 from commands.states import END_STATES, CommandState
 from events.announce import announce
-from hosts import registry
+from hosts import registry, server_drains
 from hosts.health import burn_in as rules
+from hosts.health import links
 from hosts.health.burn_in import Compared, Figure
+from hosts.health.links import Rate
 from hosts.models import BEFORE_BURN_IN, BurnInAction, Host
 from hosts.transitions import note
 from jobs import quarantine
@@ -41,14 +44,18 @@ JUDGE = "dispatch.host_tasks.judge_burn_ins"
 PASSED, FOUND = "burn_in_passed", "burn_in_found"
 _PROGRAM = ["python3", "-m", "trainmaster.burn_in"]
 _LOWEST = 99
-_RECORDS = ("burn_in", "burn_in_failed", "burn_in_done")
+_RECORDS = ("burn_in", "burn_in_rates", "burn_in_failed", "burn_in_done")
 _SENTENCE_CHARACTERS = 300
+#: of a batch the last ones are read; the program writes some hundreds in all
+MOST_RECORDS = 1000
 #: A stop for one of these is not its end: it starts again.
 _GAVE_WAY = {
     Reason.PREEMPTED, Reason.WINDOW, Reason.MAX_SLOTS_SET, Reason.POOL_CHANGED, Reason.HOST_DISABLED
 }  # fmt: skip
 #: One that ends so often with a restart of its host may well be the cause.
 _MOST_HOST_RESTARTS = 3
+#: From the order to leave until it is ended. It leaves within seconds, unless its ranks are still meeting.
+LEAVE_SECONDS = 30.0
 USABLE = {"missing": False, "enabled": True, "draining": False}
 
 
@@ -67,16 +74,29 @@ def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
     host = registry.locked(host_id)
     if (under_way := open_of(host)) is not None:
         return under_way.command
+    slots = len(slots_of(host))
+    command = submit_for([host], slots, _PROGRAM, f"Burn-in of {host.name}", owner=owner, actor=actor)
+    row = BurnIn.objects.create(command=command, host=host)
+    if host.drain_cause in BEFORE_BURN_IN:
+        start(row)
+    return command
+
+
+def submit_for(
+    hosts: Sequence[Host], slots: int, program: Sequence[str], name: str, *, owner: User, actor: str
+) -> Command:
+    """Submit a job of the lowest priority on these locked hosts, which has so many slots of them. Raises Refusal."""
+    pool = hosts[0].pool
     config = {
-        "entrypoint": _PROGRAM,
-        "description": f"Burn-in of {host.name}",
+        "entrypoint": list(program),
+        "description": name,
         "resources": {
-            "slots": len(_slots(host)),
+            "slots": slots,
             "priority": _LOWEST,
-            "hosts": [host.name],
-            "resource_pool": host.pool.name,
+            "hosts": [host.name for host in hosts],
+            "resource_pool": pool.name,
             "max_time": min(
-                settings.BURN_IN_SECONDS, host.pool.longest_max_time_seconds or settings.BURN_IN_SECONDS
+                settings.BURN_IN_SECONDS, pool.longest_max_time_seconds or settings.BURN_IN_SECONDS
             ),
         },
     }
@@ -89,18 +109,17 @@ def _ask(host_id: uuid.UUID, owner: User, actor: str) -> Command:
         actor=actor,
         preemptible=True,
         by_server=actor == "server",
+        gang=len(hosts) > 1,
     )
-    row = BurnIn.objects.create(command=command, host=host)
-    if host.drain_cause in BEFORE_BURN_IN:
-        start(row)
-    note(host, "burn_in_asked", actor, {"name": host.name})
+    for host in hosts:
+        note(host, "burn_in_asked", actor, {"name": host.name})
     return command
 
 
 REACHED = (Host.Transport.SSH, Host.Transport.LOCAL)
 
 
-def _slots(host: Host) -> list[int]:
+def slots_of(host: Host) -> list[int]:
     """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
     if host.transport not in REACHED:
         raise Refusal(
@@ -156,22 +175,21 @@ def outdated() -> QuerySet[BurnIn]:
     )
 
 
-def withdraw_all(rows: QuerySet[BurnIn]) -> None:
+def withdraw_all(rows: QuerySet[BurnIn] | QuerySet[GroupBurnIn]) -> None:
     for pk in list(rows.values_list("pk", flat=True)):
-        _withdraw(pk)
+        withdraw(pk, rows.model, "its host has left the pool")
 
 
 @transaction.atomic
-def _withdraw(pk: uuid.UUID) -> None:
-    """End a burn-in that has not ended, with no effect on its host."""
+def withdraw(pk: uuid.UUID, of: type[BurnIn] | type[GroupBurnIn], ending: str) -> None:
+    """End a burn-in that has not ended, with no effect on its hosts."""
     command, reason = commands.lock(pk), Reason.POOL_CHANGED
     if command.has_ended:
         return
-    BurnIn.objects.filter(pk=pk).update(judged_at=timezone.now())
+    of._default_manager.filter(pk=pk).update(judged_at=timezone.now())
     if not commands.set_state(command, CommandState.STOPPING_KILLED, reason=reason, actor="server"):
         return
     if not commands.stop_attempt(command, reason=reason, actor="server"):
-        ending = "its host has left the pool"
         commands.end(command, CommandState.CANCELED, ending, reason=reason, actor="server")
 
 
@@ -180,32 +198,55 @@ def _withdraw(pk: uuid.UUID) -> None:
 
 def is_about(record: dict[str, Any]) -> bool:
     """Whether a record of a task is one of a burn-in's program."""
-    return record.get("type") in _RECORDS
+    data = record.get("d")
+    return record.get("k") == "core" and isinstance(data, dict) and data.get("type") in _RECORDS
 
 
-def reported(member: Member, record: dict[str, Any]) -> None:
-    """Keep what the program says. What another command says, or what cannot be read, is left."""
+def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    """Keep what the program says in a batch. What another command says, or what cannot be read, is left."""
     rows = BurnIn.objects.filter(command__task_id=member.allocation.task_id, judged_at=None)
     row = rows.select_for_update().first()
     if row is None:
         return
+    before = [*row.figures], [*row.failures], row.rates, row.is_done
     slots = dict(member.holds.values_list("slot__index", "slot__brand"))
-    if record["type"] == "burn_in_done":
-        row.is_done = True
-    elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
-        if figure.is_host_rate and _has_company(member):
-            return
-        device = "" if figure.slot is None else slots[figure.slot]
-        _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
-    elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
-        sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
-        _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
-    row.save()
+    is_alone, found = not has_company(member), list[Rate]()
+    for record in records[-MOST_RECORDS:]:
+        if record["type"] == "burn_in_done":
+            row.is_done = True
+        elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
+            if is_alone or not figure.is_host_rate:
+                device = "" if figure.slot is None else slots[figure.slot]
+                _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
+        elif record["type"] == "burn_in_rates":
+            numbers = {slot: str(slot) for slot in slots}
+            found += links.read(record, numbers, numbers.values())
+        elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
+            sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
+            _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
+    row.rates = with_rates(
+        row.rates, (replace(rate, device=slots[int(rate.parts[0])]) for rate in found), len(slots)
+    )
+    if before != (row.figures, row.failures, row.rates, row.is_done):
+        row.save(update_fields=["figures", "failures", "rates", "is_done"])
 
 
-def _has_company(member: Member) -> bool:
-    """Whether something else runs on the host, which takes its part of processor, memory and disk."""
-    return Member.objects.filter(host=member.host_id, ended_at=None).exclude(pk=member.pk).exists()
+def with_rates(known: list[dict[str, Any]], new: Iterable[Rate], parts: int) -> list[dict[str, Any]]:
+    """As they are stored."""
+    kept = links.merged(links.stored(known), new, links.most_rates(parts))
+    return [links.as_record(rate) for rate in kept]
+
+
+def has_company(member: Member) -> bool:
+    """Whether something else runs on the host, or did since this began: it takes its part of what is measured.
+
+    When the host reports, that may have ended already.
+    """
+    others = Member.objects.filter(host=member.host_id).exclude(pk=member.pk)
+    beside = Q(ended_at=None)
+    if began := member.started_at or member.launched_at:
+        beside |= Q(ended_at__gt=began)
+    return others.filter(beside).exists()
 
 
 def _replace(records: list[dict[str, Any]], new: dict[str, Any], *names: str) -> None:
@@ -219,11 +260,22 @@ def starts_again(command: Command, allocation: Allocation) -> bool:
 
     False for every other command.
     """
-    gave_way = bool(allocation.stop_reason) and Reason(allocation.stop_reason) in _GAVE_WAY
-    if command.state != CommandState.ACTIVE or not (gave_way or _is_host_restart(allocation)):
+    if not has_given_way(command, allocation):
         return False
     rows = BurnIn.objects.filter(command=command, is_done=False, judged_at=None)
-    return rows.update(figures=[], failures=[]) > 0
+    return rows.update(figures=[], failures=[], rates=[]) > 0
+
+
+def seconds_to_leave(task_id: str) -> float | None:
+    """How long it may take for that; None for all other work."""
+    yields = Command.objects.filter(task=task_id, job__preemptible=True).exists()
+    return LEAVE_SECONDS if yields else None
+
+
+def has_given_way(command: Command, allocation: Allocation) -> bool:
+    """Whether the attempt ended for other work, or for what was done to a host."""
+    gave_way = bool(allocation.stop_reason) and Reason(allocation.stop_reason) in _GAVE_WAY
+    return command.state == CommandState.ACTIVE and (gave_way or _is_host_restart(allocation))
 
 
 def _is_host_restart(allocation: Allocation) -> bool:
@@ -245,8 +297,13 @@ def of_others(host: Host) -> list[list[Figure]]:
 
 
 def figures_of(row: BurnIn) -> list[Figure]:
-    """As they were kept."""
-    return [Figure(**each) for each in row.figures]
+    """As they were kept, with those of the links between its GPUs."""
+    rates = links.stored(row.rates)
+    return [*(Figure(**each) for each in row.figures), *links.figures(rates, _slots_in(rates))]
+
+
+def _slots_in(rates: Sequence[Rate]) -> dict[str, int]:
+    return {part: int(part) for part in sorted({part for rate in rates for part in rate.parts}, key=int)}
 
 
 def judge_due() -> None:
@@ -273,16 +330,16 @@ def _judge(pk: uuid.UUID) -> None:
     row.save(update_fields=["findings", "judged_at"])
     announce("hosts")
     if row.command.state == CommandState.CANCELED:
-        registry.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
+        server_drains.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
         return
     if not row.findings:
         note(host, PASSED, "server", {"name": host.name})
-        registry.burn_in_over(host.pk, "")
+        server_drains.burn_in_over(host.pk, "")
         return
     sentence = f"Burn-in: {'; '.join(each['sentence'] for each in row.findings)}."
     note(host, FOUND, "server", {"name": host.name, "sentence": sentence})
     holds_back = any(not each["is_only_told"] for each in row.findings)
-    registry.burn_in_over(host.pk, sentence if holds_back else "")
+    server_drains.burn_in_over(host.pk, sentence if holds_back else "")
     if host.pool.burn_in_do == BurnInAction.QUARANTINE:
         _take_out(host, row.findings)
 
@@ -294,7 +351,20 @@ def _findings(row: BurnIn) -> list[dict[str, Any]]:
     compared = rules.compare(figures_of(row), of_others(row.host))
     slow = [_finding(each) for each in compared if each.is_slow]
     failed = [_told(each["slot"], _failed(each)) for each in row.failures]
-    return sorted(slow + failed, key=lambda each: not each["is_bad"])
+    return sorted(slow + _of_links(row) + failed, key=lambda each: not each["is_bad"])
+
+
+def _of_links(row: BurnIn) -> list[dict[str, Any]]:
+    rates = links.stored(row.rates)
+    found = links.judge(rates, list(_slots_in(rates)), lambda part: f"slot {part}")
+    return [
+        {
+            **_told(None if each.part is None else int(each.part), each.sentence),
+            "is_bad": each.is_bad,
+            "is_only_told": each.is_only_told,
+        }
+        for each in found
+    ]
 
 
 def _finding(each: Compared) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from datetime import datetime, timedelta
 
@@ -12,11 +13,11 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Refusal
-from commands import burn_in
+from commands import burn_in, group_burn_in
 from commands import transitions as commands
-from commands.models import BurnIn
+from commands.models import BurnIn, GroupBurnIn
 from commands.states import END_STATES, CommandState
-from hosts import registry
+from hosts import registry, server_drains
 from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, Slot
 from hosts.pools import mark_dirty
 from jobs import transitions as jobs
@@ -36,6 +37,8 @@ def ask_due(now: datetime) -> None:
     found no room within a day do not count.
     """
     burn_in.withdraw_all(burn_in.outdated())
+    burn_in.withdraw_all(group_burn_in.outdated())
+    group_burn_in.withdraw_unfit()
     _ask_for_usable()
     _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - _WEEK)
@@ -59,14 +62,14 @@ def ask_due(now: datetime) -> None:
         if not is_held_back and room[host.pool_id] <= 0:
             continue
         if is_held_back and not host.slots.filter(missing=False).exists():
-            registry.burn_in_over(host.pk, "")  # there is nothing to be measured
+            server_drains.burn_in_over(host.pk, "")  # there is nothing to be measured
         elif sentence := _ask_unasked(host):
             log.info("No burn-in of host %s: %s", host.name, sentence)
-            registry.burn_in_refused(host.pk, sentence)
+            server_drains.burn_in_refused(host.pk, sentence)
             if not is_held_back:
                 room[host.pool_id] = 0  # what is refused for one host of the pool is refused for all
         else:
-            registry.burn_in_refused(host.pk, "")
+            server_drains.burn_in_refused(host.pk, "")
             asked += 1
             room[host.pool_id] -= 1
 
@@ -110,19 +113,24 @@ def _owner(host: Host) -> User | None:
 
 
 def _ask_for_usable() -> None:
-    """Let waiting burn-ins ask for the slots that their hosts have in use now. Without any, they keep waiting."""
-    waiting = BurnIn.objects.filter(
-        command__state=CommandState.ACTIVE, command__task__state=TaskState.WAITING
-    )
-    usable = Count(
-        "host__slots", filter=Q(**{f"host__slots__{name}": value for name, value in burn_in.USABLE.items()})
-    )
-    changed = waiting.annotate(usable=usable).exclude(usable=0).exclude(usable=F("command__task__slots"))
-    for pk, slots in list(changed.values_list("pk", "usable")):
-        with transaction.atomic():
-            command = commands.lock(pk)
-            jobs.lock_tasks([command.task_id])
-            if Task.objects.filter(pk=command.task_id, state=TaskState.WAITING).update(slots=slots):
-                command.config["resources"]["slots"] = slots
-                command.save(update_fields=["config"])
-                mark_dirty(command.job.pool_id)
+    """Let waiting burn-ins ask for the slots that their hosts have in use now; that of one host without any waits."""
+    waiting = {"command__state": CommandState.ACTIVE, "command__task__state": TaskState.WAITING}
+    for slots_of, rows in (
+        ("host__slots", BurnIn.objects.filter(**waiting)),
+        ("hosts__slots", GroupBurnIn.objects.filter(**waiting)),
+    ):
+        is_usable = Q(**{f"{slots_of}__{name}": value for name, value in burn_in.USABLE.items()})
+        changed = rows.annotate(usable=Count(slots_of, filter=is_usable))
+        changed = changed.exclude(usable=0).exclude(usable=F("command__task__slots"))
+        for pk, slots in list(changed.values_list("pk", "usable")):
+            _ask_for(pk, slots)
+
+
+@transaction.atomic
+def _ask_for(command_id: uuid.UUID, slots: int) -> None:
+    command = commands.lock(command_id)
+    jobs.lock_tasks([command.task_id])
+    if Task.objects.filter(pk=command.task_id, state=TaskState.WAITING).update(slots=slots):
+        command.config["resources"]["slots"] = slots
+        command.save(update_fields=["config"])
+        mark_dirty(command.job.pool_id)

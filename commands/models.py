@@ -110,6 +110,8 @@ class BurnIn(models.Model):
     figures = models.JSONField(default=list)
     #: [{"slot", "sentence"}]: what could not be measured
     failures = models.JSONField(default=list)
+    #: between its GPUs, whose slots are the parts: as `hosts.health.links.Rate` has them
+    rates = models.JSONField(default=list, db_default=[])
     #: its program has measured everything that it could
     is_done = models.BooleanField(default=False)
     #: [{"slot", "sentence", "is_bad", "is_only_told"}]: what was wrong with the host when it was judged
@@ -121,4 +123,40 @@ class BurnIn(models.Model):
             models.Index(
                 fields=["command"], condition=models.Q(judged_at=None), name="burn_ins_to_be_judged"
             ),
+        ]
+
+
+class GroupBurnIn(models.Model):
+    """A command that measures the links between hosts of a pool. `commands.group_burn_in` alone writes it."""
+
+    command = models.OneToOneField(
+        Command, on_delete=models.CASCADE, primary_key=True, related_name="group_burn_in"
+    )
+    hosts = models.ManyToManyField(Host, through="GroupBurnInHost", related_name="group_burn_ins")
+    #: as `hosts.health.links.Rate` has them; the parts are ids of hosts
+    rates = models.JSONField(default=list)
+    is_done = models.BooleanField(default=False)
+    #: [{"host", "hosts", "sentence", "is_bad"}], hosts by id: what was wrong when it was judged
+    findings = models.JSONField(default=list)
+    #: how it was measured -> [median, of how many]: the all-reduces of other pairs of the pool when it was judged
+    medians = models.JSONField(default=dict)
+    judged_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["command"], condition=models.Q(judged_at=None), name="group_burn_ins_to_be_judged"
+            ),
+        ]
+
+
+class GroupBurnInHost(models.Model):
+    """A host of a group, whose row stays hidden when it is taken out."""
+
+    burn_in = models.ForeignKey(GroupBurnIn, on_delete=models.CASCADE, related_name="parts")
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["burn_in", "host"], name="host_once_per_group_burn_in")
         ]

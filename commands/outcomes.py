@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from commands import burn_in
+from commands import burn_in, group_burn_in
 from commands.models import Command
 from commands.states import CommandState
 from commands.transitions import end, lock, locked
@@ -52,7 +52,7 @@ def allocation_ended(allocation: Allocation) -> None:
             command.task_id, TaskState.WAITING, reason=reason, actor=_ACTOR, not_before=again_at
         )
         return
-    if burn_in.starts_again(command, allocation):
+    if burn_in.starts_again(command, allocation) or group_burn_in.starts_again(command, allocation):
         given_way = Reason(allocation.stop_reason or allocation.exit_reason)
         jobs.set_task_state(command.task_id, TaskState.WAITING, reason=given_way, actor=_ACTOR)
         return
@@ -61,6 +61,8 @@ def allocation_ended(allocation: Allocation) -> None:
     else:
         state = CommandState.COMPLETED if reason in _WELL else CommandState.ERROR
     member = _members.find(allocation.pk)
+    if member and (failed := allocation.exit_detail.get("member")):  # of a gang
+        member = Member.objects.select_related("host").filter(allocation=allocation, index=failed).first()
     code = member.exit_code if member else None  # an attempt that was stopped may have one too
     ending = _ending(allocation, member, reason)
     end(command, state, ending, reason=reason, actor=_ACTOR, exit_code=code, at=allocation.ended_at)

@@ -49,14 +49,16 @@ def create(
     shown: Shown = Shown(),
     preemptible: bool = False,
     by_server: bool = False,
+    gang: bool = False,
 ) -> Command:
     """Make the command, or all elements of an array by as many statements; of an array, the first element is returned.
 
     A repeated `idempotency_key` returns the first one again. `preemptible`: it may be stopped for other work, and
-    whoever submits it sees to it that it starts again. `by_server`: its owner has not asked for it. Raises Refusal.
+    whoever submits it sees to it that it starts again. `by_server`: its owner has not asked for it. `gang`: it may
+    have several hosts. Raises Refusal.
     """
     effective = config.effective()
-    pool = accepted(effective, owner, workspace_number, by_server=by_server)
+    pool = accepted(effective, owner, workspace_number, by_server=by_server, gang=gang)
     indices = _indices(effective)
     ids = [uuid.uuid4() for _ in indices.values] if indices else [uuid.uuid4()]
     places = indices.values if indices else [None]
@@ -87,7 +89,7 @@ def create(
         actor=actor,
         asked={
             "slots": resources["slots"],
-            "single_host": True,
+            "single_host": not gang,
             "max_time_seconds": resources["max_time"],
             "only_hosts": resources["hosts"],
         },
@@ -132,7 +134,12 @@ def _name(effective: dict[str, Any], place: int | None) -> str:
 
 
 def accepted(
-    effective: dict[str, Any], owner: User, workspace: int | None = None, *, by_server: bool = False
+    effective: dict[str, Any],
+    owner: User,
+    workspace: int | None = None,
+    *,
+    by_server: bool = False,
+    gang: bool = False,
 ) -> ResourcePool:
     """The pool of a command with this config; it and the time limit are written there. Raises Refusal, all at once."""
     resources = effective["resources"]
@@ -151,7 +158,7 @@ def accepted(
             owner=owner,
             role=owner.acting_role,
             workspace=workspace,
-            single_host=True,
+            single_host=not gang,
             slurm=effective.get("slurm"),
             by_server=by_server,
         )

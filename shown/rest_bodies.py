@@ -88,6 +88,7 @@ BODIES: dict[str, Json] = {
     },
     "HostPatch": {"pool": "a100", "python": "/opt/torch/bin/python3"},
     "KeyBody": {"fingerprint": "SHA256:4Zt3mWZQ0Xo2q7iW1m9yN4pQk5cVbT8uEoRrYfHsLdA"},
+    "GroupBurnInBody": {"hosts": ["gpu-3", "gpu-4", "gpu-5"]},
     "QuarantineBody": {"slot": 0, "reason": "its fan is loud"},
     "ReleaseBody": {"slot": 1, "hours": 4, "reason": "the vendor looks at it on Monday"},
     "NewPool": {"name": "a100", **_RULES},

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
-from commands import burn_in, burn_ins_due, services
+from commands import burn_in, burn_ins_due, group_burn_in, services
 from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
@@ -217,7 +217,7 @@ def look_back() -> None:
             quarantine.judge_again()
             quarantine.end_probation()
         with going_on("burn-ins"):
-            burn_in.judge_due()
+            judge_burn_ins()
             burn_ins_due.ask_due(now)
         with going_on("goodput"):
             goodput.tell_due(now)
@@ -305,6 +305,7 @@ def judge_accounts() -> None:
 @shared_task(name=burn_in.JUDGE)
 def judge_burn_ins() -> None:
     burn_in.judge_due()
+    group_burn_in.judge_due()
 
 
 @shared_task(name="dispatch.host_tasks.examine_pairs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from events.models import Event
 from events.record import record
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from hosts.pools import mark_dirty
+from trainmaster.burn_in.bad_part import rounds
 
 TASK = "dispatch.host_tasks.examine_pairs"
 #: Pairs that meet at the same time, each with connections to two hosts.
@@ -69,21 +70,6 @@ def of_pool(pool: ResourcePool) -> list[PairCheck]:
 
 
 # --- the search ---------------------------------------------------------------------------------------------
-
-
-def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Pairs of 0 … count - 1 by the circle method: one stays, the others move on by a place each round.
-
-    Every pair comes once, and no host is in two pairs of a round.
-    """
-    circle: list[int | None] = [*range(count)]
-    if count % 2:
-        circle.append(None)  # whoever draws it rests
-    half = len(circle) // 2
-    for _ in range(len(circle) - 1):
-        facing = zip(circle[:half], reversed(circle[half:]), strict=True)
-        yield [(min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None]
-        circle.insert(1, circle.pop())
 
 
 def batches(count: int, at_once: int = PAIRS_AT_ONCE) -> list[list[tuple[int, int]]]:

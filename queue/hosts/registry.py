@@ -17,9 +17,9 @@ from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
-from events.announce import announce, wake
-from hosts import evidence, failed_starts, pair_checks, slurm_nodes
-from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, ResourcePool, Slot
+from events.announce import wake
+from hosts import evidence, failed_starts, pair_checks, server_drains, slurm_nodes
+from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
 from hosts.slots import SLOTS_MAX
@@ -34,7 +34,6 @@ QUARANTINE_OVER = "quarantine_over"
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
 _DIALLED = (Host.Transport.SSH, Host.Transport.LOGIN)
-_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine", "awaits_burn_in"]
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,11 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
         is_looked_up = new.transport in _DIALLED and not new.address
         host.port = new.port or (0 if is_looked_up else 22)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
-        _switch(host, enabled=True, draining=choose)
+        server_drains.switch(host, enabled=True, draining=choose)
         if choose:
             host.drain_cause = Host.Drain.ADDING
             host.drain_reason = f"{host.added_by} is adding it and has not chosen its Python and slots yet."
-        _join(host, pool)
+        server_drains.join(host, pool)
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor, host.kernel_log = {}, {}, {}
@@ -227,13 +226,12 @@ def enable(host_id: uuid.UUID, *, actor: str) -> None:
     if not host.enabled or host.draining or host.failed_starts:
         quarantine, was_added = host.quarantine, host.drain_cause == Host.Drain.ADDING
         host.awaits_burn_in = host.awaits_burn_in and (was_added or actor == "server")
-        _switch(host, enabled=True)
-        _hold_back(host)
+        server_drains.switch(host, enabled=True)
+        server_drains.hold_back(host)
         failed_starts.clear(host)
-        host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
-        _changed(
-            host, QUARANTINE_OVER if quarantine else "enabled", actor, detail=_after(quarantine, slot=None)
-        )
+        host.save(update_fields=[*server_drains.SWITCHES, *failed_starts.FIELDS])
+        reason = QUARANTINE_OVER if quarantine else "enabled"
+        _changed(host, reason, actor, detail=_after(quarantine, slot=None))
 
 
 @transaction.atomic
@@ -241,8 +239,8 @@ def disable(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = locked(host_id)
     if host.enabled:
-        _switch(host, enabled=False, why=_by("Disabled", actor))
-        host.save(update_fields=_SWITCHES)
+        server_drains.switch(host, enabled=False, why=_by("Disabled", actor))
+        host.save(update_fields=server_drains.SWITCHES)
         _changed(host, "disabled", actor)
 
 
@@ -251,63 +249,9 @@ def drain(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
     host = locked(host_id)
     if not host.draining or host.drain_cause:
-        _switch(host, enabled=True, draining=True, why=_by("Drained", actor))
-        host.save(update_fields=_SWITCHES)
+        server_drains.switch(host, enabled=True, draining=True, why=_by("Drained", actor))
+        host.save(update_fields=server_drains.SWITCHES)
         _changed(host, "draining", actor)
-
-
-def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "") -> None:
-    """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
-    host.quarantine = {}
-    host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
-
-
-def _join(host: Host, pool: ResourcePool) -> None:
-    """A locked host that joins the pool gets work only after its burn-in if the pool says so."""
-    is_reached = host.transport in (Host.Transport.SSH, Host.Transport.LOCAL)
-    host.awaits_burn_in = pool.burn_in == BurnInRule.BEFORE_JOINING and is_reached
-    host.joined_at = timezone.now()
-    if host.drain_cause in BEFORE_BURN_IN:  # for the rule of its former pool
-        _switch(host, enabled=host.enabled)
-    _hold_back(host)
-
-
-def _hold_back(host: Host) -> None:
-    """A locked host that nothing else keeps from work, and that awaits its burn-in, waits for that."""
-    if host.awaits_burn_in and host.enabled and not host.draining:
-        host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.BURN_IN, _before(host)
-
-
-def _before(host: Host) -> str:
-    return f"It gets work in pool {host.pool.name} once it has passed its burn-in, or if it is enabled."
-
-
-@transaction.atomic
-def burn_in_refused(host_id: uuid.UUID, sentence: str) -> None:
-    """Say on a host that waits for its burn-in why none can be asked for; empty: it is under way."""
-    host = locked(host_id)
-    why = f"{_before(host)} {sentence}".strip()
-    if host.drain_cause == Host.Drain.BURN_IN and host.drain_reason != why:
-        host.drain_reason = why
-        host.save(update_fields=["drain_reason"])
-        announce("hosts")
-
-
-@transaction.atomic
-def burn_in_over(host_id: uuid.UUID, found: str) -> None:
-    """What waits for its burn-in gets work if nothing was `found`; others are left as they are."""
-    host = locked(host_id)
-    if not found and host.awaits_burn_in:
-        host.awaits_burn_in = False
-        host.save(update_fields=["awaits_burn_in"])
-    if host.drain_cause not in BEFORE_BURN_IN:
-        return
-    if not found:
-        enable(host_id, actor="server")
-        return
-    host.drain_cause, host.drain_reason = Host.Drain.BURN_IN_FOUND, found
-    host.save(update_fields=_SWITCHES)
-    _changed(host, "draining", "server", detail={"sentence": found})
 
 
 def _after(quarantine: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -317,32 +261,6 @@ def _after(quarantine: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def _by(what: str, actor: str) -> str:
     return f"{what} by {actor.removeprefix('user:')}, {timezone.now():%Y-%m-%d %H:%M} UTC."
-
-
-@transaction.atomic
-def drain_for_cleanup(host_id: uuid.UUID, sentence: str) -> None:
-    """The server drains the host until `lift_drain`. One that is drained or disabled for another reason stays so."""
-    host = locked(host_id)
-    is_anothers = not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP)
-    if is_anothers or host.drain_reason == sentence:
-        return
-    host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.CLEANUP, sentence
-    host.save(update_fields=_SWITCHES)
-    _changed(host, "draining", "server", detail={"sentence": sentence})
-
-
-@transaction.atomic
-def lift_drain(host_id: uuid.UUID) -> bool:
-    """Nothing is left of what the server had drained the host for. False: it is not drained, or for another reason."""
-    drained = Host.objects.select_for_update().filter(pk=host_id, drain_cause=Host.Drain.CLEANUP)
-    host = drained.first()
-    if host is None:
-        return False
-    _switch(host, enabled=host.enabled)
-    _hold_back(host)
-    host.save(update_fields=_SWITCHES)
-    _changed(host, "enabled", "server")
-    return True
 
 
 @transaction.atomic
@@ -357,8 +275,8 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool, pool
-    _join(host, pool)
-    host.save(update_fields=["pool", "joined_at", *_SWITCHES])
+    server_drains.join(host, pool)
+    host.save(update_fields=["pool", "joined_at", *server_drains.SWITCHES])
     _changed(host, "pool_changed", actor, detail={"from": before.name, "to": pool.name}, left=[before.pk])
 
 

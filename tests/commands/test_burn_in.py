@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from commands.states import CommandState
 from dispatch.passes import pool_pass
 from dispatch.runs import effects, settle
 from events.models import Event
-from hosts import pool_edits, registry
+from hosts import pool_edits, registry, server_drains
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
@@ -159,6 +160,26 @@ def test_the_server_takes_out_no_more_than_its_share() -> None:
     assert Event.objects.filter(reason=quarantine.WITHHELD).count() == 2
 
 
+def test_the_gpu_whose_links_are_slow_is_named_and_compared_with_other_hosts() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    [host] = pool_of(1, slots=4)
+    member = started(asked(host))
+    for pair in combinations(range(4), 2):
+        rates = [{"measure": "all_reduce", "parts": list(pair), "value": 11.0 if 3 in pair else 240.0}]
+        tells(member, {"type": "burn_in_rates", "how": "NCCL", "rates": rates})
+    tells(member, {"type": "burn_in_done"})
+    ended(member)
+    burn_in.judge_due()
+    [event] = Event.objects.filter(reason=burn_in.FOUND)
+    assert event.detail["sentence"] == (
+        "Burn-in: slot 3: all-reduce with each of 3 others 11 GB/s, the others among themselves 240 GB/s."
+    )
+    assert list(Slot.objects.filter(draining=True).values_list("index", flat=True)) == [3]
+    figures = {each.slot: each for each in burn_in.figures_of(BurnIn.objects.get())}
+    assert (figures[0].measure, figures[0].value, figures[3].value) == ("pair_all_reduce", 240.0, 11.0)
+    assert figures[3].device == "H100"
+
+
 def test_what_another_command_or_a_liar_says_changes_nothing() -> None:
     host = make_host("gpu1", 1)
     member = started(asked(host))
@@ -271,7 +292,7 @@ def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
     quarantine.by_burn_in(host.pk, None, "It burns.")
     measured_before = Host.objects.get(pk=host.pk)
     assert measured_before.drain_cause == Host.Drain.FAULT
-    registry.burn_in_over(host.pk, "")
+    server_drains.burn_in_over(host.pk, "")
     assert Host.objects.get(pk=host.pk).draining
 
 
@@ -367,12 +388,12 @@ def test_no_other_drain_lets_it_in_before_it_has_passed() -> None:
     host.refresh_from_db()
     assert host.drain_cause == Host.Drain.BURN_IN
     other = make_host("gpu2", 1)
-    registry.drain_for_cleanup(other.pk, "Processes are left.")
+    server_drains.drain_for_cleanup(other.pk, "Processes are left.")
     wanting = ResourcePool.objects.create(name="a100")
     pool_edits.edit("a100", {"burn_in": "before_joining"}, actor="user:ada")
     wanting.refresh_from_db()
     registry.change_pool(other.pk, wanting, actor="user:ada")
-    registry.lift_drain(other.pk)
+    server_drains.lift_drain(other.pk)
     other.refresh_from_db()
     assert other.drain_cause == Host.Drain.BURN_IN
     registry.enable(other.pk, actor="user:ada")

@@ -12,7 +12,7 @@ from dispatch.ssh.contact_errors import LoginRefused, RemoteError, Unreachable, 
 from events.models import Event
 from experiments.models import Experiment
 from experiments.states import ExperimentState
-from hosts import admitting, failed_starts, registry
+from hosts import admitting, failed_starts, registry, server_drains
 from hosts.models import Host
 from hosts.pools import default_pool
 from jobs import transitions
@@ -190,11 +190,11 @@ def test_a_host_that_fails_every_start_stays_drained_when_its_cleanup_is_over(
     settings.HOST_FAILED_STARTS = 2
     host = make_host("gpu1", 1)
     if first == "cleanup":
-        registry.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
+        server_drains.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
     for task in ("one", "other"):
         failed_starts.note(host.pk, task, str(DISK_FULL))
-    registry.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
-    assert not registry.lift_drain(host.pk)
+    server_drains.drain_for_cleanup(host.pk, "pid 7 survived SIGKILL.")
+    assert not server_drains.lift_drain(host.pk)
     host.refresh_from_db()
     assert host.draining and str(DISK_FULL).rstrip(".") in host.why_not_used
     registry.enable(host.pk, actor="user:root")

@@ -12,12 +12,15 @@ from typing import Any
 from django.utils import timezone
 
 from accounts.models import LoginToken, User
+from commands.models import GroupBurnIn
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
 from dispatch.watching import host_signs
 from experiments import media
 from experiments.models import Checkpoint, Experiment, Media, Trial
 from hosts import pair_checks
+from hosts.health import links
+from hosts.health.links import Rate
 from hosts.models import Host, PairSearch, ResourcePool, Slot
 from hosts.pair_checks import PairFound
 from hosts.pools import default_pool
@@ -120,10 +123,20 @@ def make(data_dir: Path) -> World:
     _ended(world, gpu2)
     _others(world)
     _once(world, running, [gpu2.slots.get(index=0), gpu1.slots.get(index=1), gpu2.slots.get(index=1)])
+    _together(world, gpu1, gpu2)
     pool_pass.run(default_pool().pk)
     outbox.look(datetime.now(UTC))
     _faulty(world, gpu2)
     return world
+
+
+def _together(world: World, *hosts: Host) -> None:
+    """The command is taken for a burn-in of the hosts together that has measured one rate."""
+    rate = Rate("all_reduce", tuple(str(host.pk) for host in hosts), 1.1, "gloo")
+    command_id = world.places["commands/command_id"][0]
+    row = GroupBurnIn.objects.create(command_id=command_id, rates=[links.as_record(rate)])
+    row.hosts.add(*hosts)
+    world.add("group-burn-ins/command_id", command_id)
 
 
 def _faulty(world: World, host: Host) -> None:

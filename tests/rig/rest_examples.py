@@ -50,6 +50,7 @@ def _found(world: World) -> dict[tuple[str, str], Example]:
         ("POST", f"{e}/archive"): (gone, None),
         ("POST", f"{e}/unarchive"): (gone, None),
         ("DELETE", f"{e}/tensorboard-files"): (gone, None),
+        ("POST", f"{v1}/group-burn-ins"): ({}, {"hosts": ["gpu1", "gpu2"]}),
         ("POST", f"{v1}/hosts"): ({}, {**BODIES["NewHost"], "name": "gpu9", "address": "gpu9.example.com"}),
         ("PATCH", f"{v1}/hosts/{{name}}"): ({}, {"python": "/opt/torch/bin/python3"}),
         ("POST", f"{v1}/hosts/{{name}}/release"): ({"name": "gpu2"}, BODIES["ReleaseBody"]),

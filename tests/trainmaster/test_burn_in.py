@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.ports import free_port
 from trainmaster.burn_in import __main__ as program
 from trainmaster.burn_in import processor
 from trainmaster.burn_in.__main__ import LEFT, main
 from trainmaster.burn_in.piece import Leave, Pace, true_rows
+from trainmaster.core._records import Records
 from trainmaster.protocol import RUN_DIR
 
 torch = pytest.importorskip("torch")
@@ -57,7 +59,7 @@ def test_a_gpu_whose_process_breaks_or_hangs_is_a_failure_of_that_one(
     monkeypatch.setattr(program, "_SECONDS_OF_SLOT", 1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     slots = [{"index": index, "kind": "cuda", "uuid": f"MIG-{index}"} for index in (3, 5)]
-    (tmp_path / "spec.json").write_text(json.dumps({"slots": slots}))
+    (tmp_path / "spec.json").write_text(json.dumps({"slots": slots, "gang": {"ports": {}}}))
     monkeypatch.setenv(RUN_DIR, str(tmp_path))
     assert main(SHORT) == 0
     told = [json.loads(line) for line in (tmp_path / "spool" / "core.rank0.jsonl").read_text().splitlines()]
@@ -87,3 +89,15 @@ def test_the_whole_program_reports_each_figure_and_its_end(
     (tmp_path / "control").mkdir()
     (tmp_path / "control" / "preempt.json").touch()
     assert main(SHORT) == LEFT
+
+
+def test_without_gpus_the_rate_between_two_processes_is_one_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"members": 1, "member": 0, "slots": [{"index": 0, "kind": "cpu", "uuid": ""}]}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    program._links(Pace(tmp_path / "order", SHORT), Records(str(tmp_path), 0), [], free_port())
+    [told] = [json.loads(line) for line in (tmp_path / "spool" / "core.rank0.jsonl").read_text().splitlines()]
+    assert (told["type"], told["measure"], told["slot"]) == ("burn_in", "all_reduce", None)
+    assert told["value"] > 0 and told["how"].startswith("gloo, 1 rank each, PyTorch")

@@ -1,4 +1,4 @@
-"""`python3 -m trainmaster.burn_in`: measure each GPU of this run, or the processor without GPUs, and a disk.
+"""`python3 -m trainmaster.burn_in`: measure each GPU of this run and the links between them, the processor and a disk.
 
 Each figure is reported as soon as it is known. A measurement that fails is reported with its error, and the others
 follow. Each GPU is measured by a process of its own. The program leaves within about a second when the queue asks for
@@ -13,20 +13,23 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
+from trainmaster.burn_in import between
 from trainmaster.burn_in.gpu import gpu
-from trainmaster.burn_in.piece import SECONDS, Leave, Pace, Result
+from trainmaster.burn_in.piece import SECONDS, SENTENCE_CHARACTERS, Leave, Pace, Result
 from trainmaster.burn_in.processor import disk, processor
 from trainmaster.core._records import Records
+from trainmaster.launch.torch_distributed import DEFAULT_PORT
 from trainmaster.paths import RunPaths
 from trainmaster.runner.state import read_spec
 
 #: exit code: it was asked to leave, and has not finished
 LEFT = 75
-_SENTENCE_CHARACTERS = 300
 #: for one GPU, most of it to write and read its memory; how often is looked whether its process has ended
 _SECONDS_OF_SLOT, _LOOK_SECONDS = 300, 0.2
+#: for all pairs of its GPUs
+_SECONDS_OF_LINKS = 600
 
 
 def main(seconds: float = SECONDS, of_slot: str = "") -> int:
@@ -40,11 +43,14 @@ def main(seconds: float = SECONDS, of_slot: str = "") -> int:
         if of_slot:
             _report(records, int(of_slot), _of_gpu(pace, int(of_slot)))
             return 0
-        slots = sorted(slot["index"] for slot in read_spec(paths)["slots"] if slot["kind"] != "cpu")
+        spec = read_spec(paths)
+        slots = sorted(slot["index"] for slot in spec["slots"] if slot["kind"] != "cpu")
         for place, slot in enumerate(slots):
             pace.check()
             _in_its_own_process(pace, records, place, slot)
         torch = _torch()
+        if torch is not None and len(slots) != 1:
+            _links(pace, records, slots, spec["gang"]["ports"].get("c10d") or DEFAULT_PORT)
         for measure in (partial(processor, pace, torch), partial(disk, pace, paths.root)):
             pace.check()
             _report(records, None, measure)
@@ -70,23 +76,57 @@ def _in_its_own_process(pace: Pace, records: Records, place: int, slot: int) -> 
     seen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     environment["CUDA_VISIBLE_DEVICES"] = seen[place] if place < len(seen) and seen[place] else str(place)
     child = subprocess.Popen([*command, str(pace.seconds)], env=environment)
-    until = time.monotonic() + _SECONDS_OF_SLOT
-    try:
-        while child.poll() is None and time.monotonic() < until:
-            pace.check()
-            time.sleep(_LOOK_SECONDS)
-    finally:
-        is_late = child.poll() is None
-        if is_late:
-            child.kill()
-            with suppress(subprocess.TimeoutExpired):  # one that the driver holds cannot be killed
-                child.wait(_LOOK_SECONDS)
-    if is_late:
+    if _watched(pace, [child], _SECONDS_OF_SLOT):
         _failed(records, slot, f"It was not measured within {_SECONDS_OF_SLOT} s.")
     elif child.returncode == LEFT:
         raise Leave
     elif child.returncode:
         _failed(records, slot, f"Its program ended with {_ending(child.returncode)}.")
+
+
+def _links(pace: Pace, records: Records, slots: List[int], port: int) -> None:
+    """Measure between the GPUs, a process for each; without GPUs between two processes."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if slots and "MIG-" in visible:
+        return  # NCCL knows no parts of a GPU
+    count = len(slots) or 2
+    command = [sys.executable, "-m", "trainmaster.burn_in.between", str(min(pace.seconds, between.SECONDS))]
+    place = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    children = [
+        subprocess.Popen(command, env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(count)
+    ]
+    is_late = _watched(pace, children, _SECONDS_OF_LINKS)
+    # the first code that is no signal: the others were killed because of that one
+    failed = max((child.returncode for child in children if child.returncode), default=0)
+    pace.check()  # then they have left
+    what = "the links between its GPUs" if slots else "the rate between two processes"
+    if is_late:
+        _failed(records, None, f"{what}: not measured within {_SECONDS_OF_LINKS} s.")
+    elif failed:
+        _failed(records, None, f"{what}: a program ended with {_ending(failed)}.")
+
+
+def _watched(pace: Pace, children: Sequence["subprocess.Popen[bytes]"], seconds: float) -> bool:
+    """Wait until they have ended; whether they took too long. None is left."""
+    until = time.monotonic() + seconds
+    try:
+        while any(child.poll() is None for child in children) and time.monotonic() < until:
+            pace.check()
+            if any(child.returncode for child in children):
+                break  # the others would wait for it
+            time.sleep(_LOOK_SECONDS)
+        return time.monotonic() >= until and any(child.poll() is None for child in children)
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                with suppress(subprocess.TimeoutExpired):  # one that the driver holds cannot be killed
+                    child.wait(_LOOK_SECONDS)
 
 
 def _ending(code: int) -> str:
@@ -119,7 +159,7 @@ def _report(records: Records, slot: Optional[int], measure: Callable[[], Iterato
 
 
 def _failed(records: Records, slot: Optional[int], why: str) -> None:
-    sentence = " ".join(why.split())[:_SENTENCE_CHARACTERS]
+    sentence = " ".join(why.split())[:SENTENCE_CHARACTERS]
     records.append("burn_in_failed", slot=slot, sentence=sentence)
     print(f"{'the host' if slot is None else f'slot {slot}'}: {sentence}", file=sys.stderr, flush=True)
 

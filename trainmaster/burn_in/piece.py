@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 #: how long each measurement works
 SECONDS = 3.0
 GIGA = 1e9
+SENTENCE_CHARACTERS = 300
 
 
 class Leave(Exception):
@@ -41,8 +42,12 @@ class Pace:
 
     def check(self) -> None:
         """Raise Leave if the run was asked to leave."""
-        if self._order.exists():
+        if self.is_over():
             raise Leave
+
+    def is_over(self) -> bool:
+        """Whether the run was asked to leave."""
+        return self._order.exists()
 
     def rounds(self) -> Iterator[int]:
         """Numbers of rounds until the time is over, one at least."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, List
+from typing import Any, Callable, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
@@ -51,6 +51,14 @@ _FIGURES = [
 ]
 
 
+_RATES = [
+    Column("Hosts", lambda row: (" to " if row["measure"] == "send" else ", ").join(row["hosts"])),
+    Column("Measured", lambda row: row["name"]),
+    Column("Rate", lambda row: row["error"] or _amount(row["value"], row["unit"])),
+    Column("Median", lambda row: "" if row["median"] is None else _amount(row["median"], row["unit"])),
+]
+
+
 def _amount(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}".rstrip()
 
@@ -84,6 +92,11 @@ def add_parsers(verbs: Any) -> None:
     parser.add_argument("names", nargs="*", metavar="name")
     parser.add_argument("--pool", help="measure all hosts of this pool that can run jobs")
     parser.add_argument(
+        "--together",
+        action="store_true",
+        help="measure the links between these hosts, by one job on all of them",
+    )
+    parser.add_argument(
         "--wait", action="store_true", help="wait for the results; end with 1 if something was found"
     )
 
@@ -111,6 +124,9 @@ def _health(client: Client, args: argparse.Namespace) -> None:
         output.show(answer["overruled"], _OVERRULED, "table")
     if answer["burnIn"]:
         _show_burn_in(answer["burnIn"])
+    if answer.get("groupBurnIn"):
+        say(f"Burn-in together: {', '.join(answer['groupBurnIn']['hosts'])}")
+        _show_together(answer["groupBurnIn"])
     if signs:
         output.show(signs, _SIGNS, "table")
     elif answer["kernelLog"]:
@@ -153,6 +169,8 @@ def _burn_in(client: Client, args: argparse.Namespace) -> int:
     names = args.names or [each["name"] for each in client.hosts() if _may_run(each, args.pool)]
     if not names:
         raise CliError(f"Pool {args.pool} has no host that can run jobs now.")
+    if args.together:
+        return _together(client, names, wait=args.wait)
     asked = {name: client.post(_path(name, "burn-in"))["commandId"] for name in names}
     for name, command_id in asked.items():
         done(f"Burn-in of {name}: command {command_id[:8]}, once all its slots are free")
@@ -169,15 +187,46 @@ def _may_run(host: Json, pool: str) -> bool:
 def _found(client: Client, name: str, command_id: str) -> bool:
     """Wait until it has ended and was judged, and show what was measured; whether anything is wrong."""
     record = wait_end(client, command_id)
-    deadline = time.monotonic() + _JUDGED_SECONDS
-    while True:
-        burn_in: Json = client.get(_path(name, "health"))["burnIn"]
-        if burn_in["commandId"] != command_id:
-            raise CliError(f"The burn-in {command_id[:8]} of {name} was followed by another one.")
-        if burn_in.get("judgedAt") or time.monotonic() > deadline:
-            break
-        time.sleep(_LOOK_SECONDS)
+    burn_in = _judged(lambda: client.get(_path(name, "health"))["burnIn"])
+    if burn_in["commandId"] != command_id:
+        raise CliError(f"The burn-in {command_id[:8]} of {name} was followed by another one.")
     print(f"{name}: {record['phase']}")
     _show_burn_in(burn_in)
     wrong: List[str] = burn_in["findings"]
     return bool(wrong) or not burn_in["figures"]
+
+
+def _judged(read: Callable[[], Json]) -> Json:
+    """What a burn-in that has ended has found, once it was judged."""
+    deadline = time.monotonic() + _JUDGED_SECONDS
+    while True:
+        burn_in = read()
+        if burn_in.get("judgedAt") or time.monotonic() > deadline:
+            return burn_in
+        time.sleep(_LOOK_SECONDS)
+
+
+def _together(client: Client, names: List[str], *, wait: bool) -> int:
+    command_id: str = client.post("/api/v1/group-burn-ins", {"hosts": names})["commandId"]
+    done(
+        f"Burn-in of {len(set(names))} hosts together: command {command_id[:8]}, once all their slots are free"
+    )
+    if not wait:
+        return OK
+    record = wait_end(client, command_id)
+    burn_in = _judged(lambda: client.get(f"/api/v1/group-burn-ins/{command_id}"))
+    print(f"{', '.join(burn_in['hosts'])}: {burn_in['ending'] or record['phase']}")
+    _show_together(burn_in)
+    return OK if _is_well(record, burn_in) else FAILED
+
+
+def _is_well(record: Json, burn_in: Json) -> bool:
+    """Whether it has measured all and found nothing; one that was killed or withdrawn has no findings either."""
+    return record["phase"] == "COMPLETED" and bool(burn_in["rates"]) and not burn_in["findings"]
+
+
+def _show_together(burn_in: Json) -> None:
+    if burn_in["rates"]:
+        output.show(burn_in["rates"], _RATES, "table")
+    for finding in burn_in["findings"]:
+        say(f"Burn-in: {finding['sentence']}", "yellow")

@@ -11,7 +11,8 @@ from rest_framework.request import Request
 import commands.burn_in
 from accounts.rights import Right
 from jobs import quarantine
-from shown.hosts import burn_in, health
+from shown.hosts import burn_in, group_burn_in, health
+from webui.api import group_burn_ins
 from webui.api.agents import host_named, row_named
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.permissions import actor, person
@@ -82,7 +83,8 @@ class BurnInRecord(Answer):
 class HealthAnswer(Answer):
     """`kernelLog`: where the kernel's log is read (kmsg, journal, dmesg; empty: nowhere).
 
-    `denied`: what cannot be read there, and why.
+    `denied`: what cannot be read there, and why. `groupBurnIn`: the last one together with other hosts, and those of
+    its rates that are of this host.
     """
 
     state: str
@@ -90,6 +92,7 @@ class HealthAnswer(Answer):
     overruled: list[OverruledRecord]
     signs: list[SignRecord]
     burn_in: BurnInRecord | None
+    group_burn_in: group_burn_ins.GroupBurnInRecord | None
     kernel_log: str
     denied: str
 
@@ -169,13 +172,14 @@ class HostBurnIn(ApiView):
 def _answer(name: str) -> HealthAnswer:
     host = row_named(name).host
     found = health.of(host)
-    measured = burn_in.of(host)
+    measured, together = burn_in.of(host), group_burn_in.newest_of(host)
     return HealthAnswer(
         state=found.word,
         out_of_use=[OutOfUseRecord.of(each) for each in found.out],
         overruled=[OverruledRecord.of(each) for each in found.overruled],
         signs=[SignRecord.of(each, slot=each.slot.index if each.slot else None) for each in found.signs],
         burn_in=None if measured is None else _burn_in(measured),
+        group_burn_in=None if together is None else group_burn_ins.record(together),
         kernel_log=found.source,
         denied=found.denied,
     )

@@ -35,6 +35,7 @@ from webui.api import (
     experiments,
     explain,
     goodput,
+    group_burn_ins,
     groups,
     host_health,
     hosts,
@@ -160,6 +161,8 @@ urlpatterns: list[URLPattern] = [
     _at("hosts/<str:name>/quarantine", host_health.HostQuarantine),
     _at("hosts/<str:name>/release", host_health.HostRelease),
     _at("hosts/<str:name>/burn-in", host_health.HostBurnIn),
+    _at("group-burn-ins", group_burn_ins.GroupBurnIns),
+    _at("group-burn-ins/<uuid:command_id>", group_burn_ins.OneGroupBurnIn),
     *(
         _at(
             f"hosts/<str:name>/{step}",

@@ -225,6 +225,7 @@ urlpatterns = [
     path("pools/<str:name>/windows/<str:window>", windows.edit),
     path("pools/<str:name>/windows/<str:window>/remove", windows.remove),
     path("pools/<str:name>/pairs/test", pools.test_pairs),
+    path("pools/<str:name>/pairs/burn-in", pools.burn_in_together),
     path("pools/<str:name>/<slug:tab>", pools.detail),
     # notifications
     path("settings/notifications", notifications.listing),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from django.db import InterfaceError, OperationalError, transaction
 
+from commands import burn_in
 from events.announce import wake
 from experiments import runs
 from experiments.models import Trial
@@ -53,6 +54,8 @@ def _release(item: Release) -> None:
         .values_list("experiment__config__preemption_timeout", flat=True)
         .first()
     )
+    if timeout is None:
+        timeout = burn_in.seconds_to_leave(item.task_id)
     transitions.request_stop(
         item.allocation_id,
         StopKind.PREEMPT,

@@ -16,7 +16,7 @@ from django.conf import settings
 from dispatch.going_on import going_on
 from dispatch.ssh import remote
 from events import presence
-from hosts import registry
+from hosts import server_drains
 from hosts.models import Host, Slot
 from jobs import cleaning
 from jobs.labels import label_of
@@ -41,7 +41,7 @@ def clean(host: Host) -> None:
     members = due(host)
     if not members:
         if host.drain_cause == Host.Drain.CLEANUP:  # whoever let go of the last slot was killed before this
-            registry.lift_drain(host.pk)
+            server_drains.lift_drain(host.pk)
         return
     now = presence.database_now()
     orders = {member.run_key: _order(member, now) for member in members}
@@ -79,7 +79,7 @@ def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Ma
         with going_on(f"the cleanup after {member.run_key}"):  # its account may answer anything
             _take_in(host_id, member, runs.get(member.run_key, {}), now)
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
-        registry.lift_drain(host_id)
+        server_drains.lift_drain(host_id)
 
 
 def _take_in(host_id: uuid.UUID, member: Member, found: Mapping[str, Any], now: datetime) -> None:
@@ -89,10 +89,10 @@ def _take_in(host_id: uuid.UUID, member: Member, found: Mapping[str, Any], now: 
     elif "left" in found:
         cleaning.still_there(member.pk, found["left"])
         if is_late and cleaning.failed(member.pk):
-            registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
+            server_drains.drain_for_cleanup(host_id, _sentence(member, found["left"]))
     elif "error" in found and is_late and cleaning.failed(member.pk):
         why = f"{_about(member)} is not possible: {found.get('message')}"
-        registry.drain_for_cleanup(
+        server_drains.drain_for_cleanup(
             host_id, f"{why} The host is drained and its slots stay held until it is possible again."
         )
 

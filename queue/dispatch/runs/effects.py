@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from commands import burn_in, services
+from commands import burn_in, group_burn_in, services
 from dispatch.runs import batches, settle
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
@@ -47,14 +48,17 @@ def apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None
     if trial is None and any(record["k"] == "core" for record in stateful):
         trial = _trial(member)
     reporting = batches.Reporting(trial, member, stateful) if trial else None
+    measured = [] if trial else [record["d"] for record in stateful if burn_in.is_about(record)]
+    if measured:
+        _kept(member, lambda: _measured(member, measured))
     for place in reporting.left() if reporting else range(len(stateful)):
         record = stateful[place]
         if record["k"] == "core" and _rank_ended(member, record.get("d")):
             continue
         if record["k"] == "core" and reporting:
             reporting.apply(place)
-        elif record["k"] == "core":
-            _reported_by_command(member, record.get("d"))
+        elif record["k"] == "core" and not burn_in.is_about(record):
+            _kept(member, partial(services.reported, member.allocation.task_id, record.get("d")))
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member, at=_time_of(member, record))
         elif record["k"] == "exit":
@@ -134,14 +138,16 @@ def _rank_ended(member: Member, data: object) -> bool:
     return True
 
 
-def _reported_by_command(member: Member, data: object) -> None:
-    """A record of a service or of a burn-in; one that cannot be kept is named in the log and left behind."""
+def _measured(member: Member, records: Sequence[dict[str, Any]]) -> None:
+    burn_in.reported(member, records)
+    group_burn_in.reported(member, records)
+
+
+def _kept(member: Member, keep: Callable[[], None]) -> None:
+    """What a service or a burn-in reports; what cannot be kept is named in the log and left behind."""
     try:
         with transaction.atomic():
-            if isinstance(data, dict) and burn_in.is_about(data):
-                burn_in.reported(member, data)
-            else:
-                services.reported(member.allocation.task_id, data)
+            keep()
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:  # whatever its program may have written

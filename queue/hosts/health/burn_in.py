@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
+from trainmaster.burn_in.bad_part import BAD, SLOW
+
 #: so many other hosts are needed to say what is usual
 LEAST_HOSTS = 3
-#: of the median: below the first it is told, below the second it is bad
-SLOW, BAD = 0.75, 0.5
 _MOST = 1e15
 _HOW_CHARACTERS = 160
 
@@ -34,6 +34,8 @@ MEASURES = {
     "wrong_memory": Measure("memory cells that did not keep their value"),
     "copy": Measure("copy bandwidth", "GB/s"),
     "copy_back": Measure("copy bandwidth from the GPU", "GB/s"),
+    "all_reduce": Measure("all-reduce of all", "GB/s"),
+    "pair_all_reduce": Measure("all-reduce by pair", "GB/s"),
     "disk_write": Measure("disk write rate", "MB/s"),
     "disk_read": Measure("disk read rate", "MB/s"),
 }

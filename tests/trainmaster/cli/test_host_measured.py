@@ -1,9 +1,10 @@
-"""What `host show` says of the last samples of a host."""
+"""What `host show` says of the last samples of a host, and when a burn-in of hosts together is well."""
 
 import time
 
 import pytest
 
+from trainmaster.cli.host_health import _is_well
 from trainmaster.cli.host_rows import show_host
 
 GIB = 1024**3
@@ -36,3 +37,11 @@ def test_host_show_has_the_last_sample_of_each_gpu_and_of_the_host(
     assert ": CPU 12 %, 1544.0 GiB of memory available\n" in shown and "Measured 1" in shown
     show_host(HOST, [])
     assert "No measurements in the last 120 s." in capsys.readouterr().out
+
+
+def test_a_burn_in_together_is_well_if_it_came_to_its_end_with_rates_and_nothing_was_found() -> None:
+    measured = {"rates": [{"value": 9.8}], "findings": []}
+    assert _is_well({"phase": "COMPLETED"}, measured)
+    assert not _is_well({"phase": "CANCELED"}, measured), "killed after some rates"
+    assert not _is_well({"phase": "COMPLETED"}, {**measured, "rates": []})
+    assert not _is_well({"phase": "COMPLETED"}, {**measured, "findings": [{"sentence": "slow"}]})

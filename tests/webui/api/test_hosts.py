@@ -1,5 +1,7 @@
 """Hosts, and the published client's view of them: agents, slots and pools."""
 
+import uuid
+
 import asyncssh
 import pytest
 from django.test import Client
@@ -7,15 +9,18 @@ from django.utils.html import escape
 
 from accounts.models import User
 from commands import transitions as transitions_of_commands
-from commands.models import BurnIn
+from commands.models import BurnIn, GroupBurnIn
 from dispatch.watching import host_signs
 from events.models import Event
 from experiments.models import Trial
-from hosts.models import Host, ResourcePool
+from hosts.health import links
+from hosts.health.links import Rate
+from hosts.models import Host, ResourcePool, Slot
 from jobs import transitions
 from jobs.models import Allocation
 from jobs.states import Reason
 from tests.rig.api import Api, Cast, Json
+from tests.rig.world import make_host
 from trainmaster.host.interpreters import find_interpreters
 
 BODY = {"name": "gpu7", "transport": "ssh", "address": "10.0.0.7", "port": 2222, "user": "lab", "slots": 4}
@@ -217,6 +222,35 @@ def test_a_burn_in_is_asked_for_by_admins_and_shown_beside_the_median(cast: Cast
     Host.objects.filter(pk=host.pk).update(draining=True)
     transitions_of_commands.kill(shown["openId"], actor="user:admin")
     assert cast.admin.refused("POST", "hosts/gpu1/burn-in")[0] == 409
+
+
+def test_hosts_are_measured_together_and_what_was_found_is_shown(cast: Cast, host: Host) -> None:
+    other = make_host("gpu7", host.slots.count())
+    Slot.objects.filter(host=other).update(kind=host.slots.all()[0].kind)
+    Host.objects.filter(pk=other.pk).update(pool=host.pool)
+    body = {"hosts": ["gpu1", "gpu7"]}
+    assert cast.ada.refused("POST", "group-burn-ins", body)[0] == 403
+    assert cast.admin.refused("POST", "group-burn-ins", {"hosts": ["gpu1", "gpu1"]})[0] == 400
+    assert cast.admin.refused("POST", "group-burn-ins", {"hosts": ["gpu1", "x"]})[0] == 404
+    asked = cast.admin.post("group-burn-ins", body)["commandId"]
+    rate = Rate("send", (str(other.pk), str(host.pk)), 0.0, "gloo", sentence="timed out")
+    findings = [{"host": str(other.pk), "hosts": [], "sentence": "gpu7: slow <b>", "is_bad": False}]
+    GroupBurnIn.objects.update(rates=[links.as_record(rate)], findings=findings)
+    shown = cast.vic.get(f"group-burn-ins/{asked}")
+    assert shown["hosts"] == ["gpu1", "gpu7"] and shown["ending"] == ""
+    assert shown["findings"] == [{"host": "gpu7", "sentence": "gpu7: slow <b>"}]
+    assert shown["rates"] == [
+        {"measure": "send", "name": "point-to-point rate", "hosts": ["gpu7", "gpu1"], "value": 0.0, "unit": "GB/s",
+         "median": None, "pairs": 0, "error": "timed out"}
+    ]  # fmt: skip
+    assert cast.vic.get("hosts/gpu1/health")["groupBurnIn"] == shown
+    assert cast.vic.refused("GET", f"group-burn-ins/{uuid.uuid4()}")[0] == 404
+    console = Client()
+    console.force_login(User.objects.get(username="admin"))
+    page = console.get("/hosts/gpu1", follow=True).content.decode()
+    assert "gpu7 to gpu1" in page and "gpu7: slow &lt;b&gt;" in page
+    answer = console.post(f"/pools/{host.pool.name}/pairs/burn-in")
+    assert answer.headers["Location"] == f"/tasks/{asked}", "the same one"
 
 
 def test_a_person_takes_a_slot_out_of_use_and_says_why(cast: Cast, host: Host) -> None:

@@ -69,6 +69,7 @@ OF_EDITORS = OF_VIEWERS | {
 }
 #: forms that change nothing for anybody, and why
 SHOWS = {
+    "POST pools/<str:name>/pairs/burn-in": "leads to the burn-in of the same hosts that runs",
     "POST experiments/check": "says what is wrong with a config",
     "POST experiments/preview-notes": "renders notes",
     "POST jobs/manage/<uuid:job_id>/preview": "says what an edit would do",
@@ -164,6 +165,7 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
                             "aux_per_host": "10", "usage_half_life_seconds": "0", "spare_hosts": "0", "hang_do": "tell",
                             "burn_in": "never", "burn_in_do": "tell"}),
         "pools/<str:name>/pairs/test": ("", {}),
+        "pools/<str:name>/pairs/burn-in": ("", {}),
         "pools/<str:name>/remove": ("", {}),
         "pools/<str:name>/windows/+new": ("", WINDOW | {"name": "drivers"}),
         "pools/<str:name>/windows/<str:window>": ("", WINDOW),

@@ -20,7 +20,7 @@ from hosts import registry
 from hosts.models import Host, Slot
 from jobs import held_slots, quarantine
 from shown import timeline, words
-from shown.hosts import actions, burn_in, filters, health, holders, keys, lanes, rows
+from shown.hosts import actions, burn_in, filters, group_burn_in, health, holders, keys, lanes, rows
 from shown.hosts.rows import HostRow
 from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import samples
@@ -121,6 +121,7 @@ def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
     return {
         "health": health.of(host),
         "burn_in": burn_in.of(host),
+        "together": group_burn_in.newest_of(host),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
     }
 

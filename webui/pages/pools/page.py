@@ -12,6 +12,7 @@ from django.utils import timezone
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from accounts.rights import Right
+from commands import group_burn_in
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, named
@@ -147,6 +148,18 @@ def test_pairs(request: HttpRequest, name: str) -> HttpResponse:
     with refusals_told(request):
         rights.require_admin(user_of(request))
         pair_checks.begin(pool, actor=actor(request))
+    return redirect(f"/pools/{name}/pairs")
+
+
+@posted(Right.ADMIN)
+def burn_in_together(request: HttpRequest, name: str) -> HttpResponse:
+    """Measure the links between the hosts of the pool that can run jobs now."""
+    pool = find(name)
+    with refusals_told(request):
+        rights.require_admin(user_of(request))
+        hosts = pair_checks.ready(pool.pk).filter(enabled=True, draining=False).values_list("pk", flat=True)
+        command = group_burn_in.ask(list(hosts), owner=user_of(request), actor=actor(request))
+        return redirect(f"/tasks/{command.pk}")
     return redirect(f"/pools/{name}/pairs")
 
 
