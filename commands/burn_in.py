@@ -210,7 +210,7 @@ def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
         return
     before = [*row.figures], [*row.failures], row.rates, row.is_done
     slots = dict(member.holds.values_list("slot__index", "slot__brand"))
-    is_alone, found = not has_company(member), list[Rate]()
+    is_alone, of_rates = not has_company(member), list[dict[str, Any]]()
     for record in records[-MOST_RECORDS:]:
         if record["type"] == "burn_in_done":
             row.is_done = True
@@ -219,14 +219,14 @@ def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
                 device = "" if figure.slot is None else slots[figure.slot]
                 _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
         elif record["type"] == "burn_in_rates":
-            numbers = {slot: str(slot) for slot in slots}
-            found += links.read(record, numbers, numbers.values())
+            of_rates.append(record)
         elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
             sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
             _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
-    row.rates = with_rates(
-        row.rates, (replace(rate, device=slots[int(rate.parts[0])]) for rate in found), len(slots)
-    )
+    numbers = {slot: str(slot) for slot in slots}
+    found = (rate for each in of_rates for rate in links.read(each, numbers, numbers.values()))
+    new = (replace(rate, device=slots[int(rate.parts[0])]) for rate in found)
+    row.rates = with_rates(row.rates, new, len(slots))
     if before != (row.figures, row.failures, row.rates, row.is_done):
         row.save(update_fields=["figures", "failures", "rates", "is_done"])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -168,15 +169,14 @@ def reported(member: Member, records: Sequence[dict[str, Any]]) -> None:
     before = row.rates, row.is_done
     peers = Member.objects.filter(allocation=member.allocation_id)
     numbers = {index: str(host) for index, host in peers.values_list("index", "host")}
-    found = list[Rate]()
-    for record in records[-burn_in.MOST_RECORDS :]:
-        if record["type"] == "burn_in_done":
-            row.is_done = True
-        elif record["type"] == "burn_in_rates":
-            found += links.read(record, numbers, [str(member.host_id)])
-    if found and burn_in.has_company(member):
-        found = [links.beside(rate) for rate in found]
-    row.rates = burn_in.with_rates(row.rates, found, len(numbers))
+    told = records[-burn_in.MOST_RECORDS :]
+    row.is_done |= any(record["type"] == "burn_in_done" for record in told)
+    of_rates = [record for record in told if record["type"] == "burn_in_rates"]
+    if of_rates:
+        has_company = burn_in.has_company(member)
+        found = (rate for each in of_rates for rate in links.read(each, numbers, [str(member.host_id)]))
+        new = (replace(rate, beside=has_company) for rate in found)
+        row.rates = burn_in.with_rates(row.rates, new, len(numbers))
     if before != (row.rates, row.is_done):
         row.save(update_fields=["rates", "is_done"])
 

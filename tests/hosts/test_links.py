@@ -39,7 +39,7 @@ def test_the_slow_host_is_named_with_its_evidence() -> None:
 def test_with_few_others_or_beside_other_work_it_is_only_told() -> None:
     [found] = judge(group("gpu-3", names=NAMES[:3]), NAMES[:3], str)
     assert (found.part, found.is_bad) == ("gpu-3", False)
-    [found] = judge([links.beside(rate) for rate in group("gpu-4")], NAMES, str)
+    [found] = judge([replace(rate, beside=True) for rate in group("gpu-4")], NAMES, str)
     assert (found.part, found.is_bad) == ("gpu-4", False)
     [found] = judge(group("gpu-4", rate=6.0), NAMES, str)
     assert (found.part, found.is_bad) == ("gpu-4", False)

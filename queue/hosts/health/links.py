@@ -133,11 +133,6 @@ def merged(known: Sequence[Rate], new: Iterable[Rate], most: int) -> list[Rate]:
     return list(by_key.values())
 
 
-def beside(rate: Rate) -> Rate:
-    """It was measured while something else ran there."""
-    return replace(rate, beside=True)
-
-
 def most_rates(parts: int) -> int:
     """How many there can be: each pair, both ways between its parts, all together, and those of the search."""
     return 3 * parts * (parts - 1) // 2 + 4 * parts + 1
