@@ -9,11 +9,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, Mapping, NoReturn
+from typing import Collection, Dict, Mapping, NoReturn
 
 from trainmaster._info import read_server_address
+from trainmaster.environment import INTERFACES, PORTS
 from trainmaster.protocol import RUN_DIR
-from trainmaster.slurm.batch import BIN, STEPS
+from trainmaster.slurm.batch import BIN, STEPS, configured
 
 TOKEN, MASTER = "TRAINMASTER_TOKEN", "TRAINMASTER_MASTER"
 _PROGRAM = "trainmaster"
@@ -30,7 +31,7 @@ _WITHOUT_PROGRAM = (
 
 def main() -> NoReturn:
     """Becomes `trainmaster sbatch`."""
-    environment = without_ours(os.environ)
+    environment = without_ours(os.environ, configured(os.environ))
     if not environment.get(TOKEN):
         _refuse(_WITHOUT_TOKEN, _REFUSED)
     program = shutil.which(_PROGRAM, path=environment["PATH"])
@@ -42,9 +43,15 @@ def main() -> NoReturn:
     os.execve(program, [program, "sbatch", *sys.argv[1:]], environment)
 
 
-def without_ours(own: Mapping[str, str]) -> Dict[str, str]:
-    """The environment without what is there for this run alone, and would hide the package that is installed."""
-    found = dict(own)
+def without_ours(own: Mapping[str, str], configured: Collection[str]) -> Dict[str, str]:
+    """The environment without what is there for this run alone: its ports and the interface of its gang, which the next
+    job has from its own host, and what would hide the package that is installed.
+
+    `configured`: the variables of the config, as `batch.configured` has them.
+    """
+    interface = own.get("DET_INTER_NODE_NETWORK_INTERFACE")
+    ours_alone = [name for name in INTERFACES if name not in configured and own.get(name) == interface]
+    found = {name: value for name, value in own.items() if name not in (*PORTS.values(), *ours_alone)}
     programs = Path(own[STEPS]).with_name(BIN).resolve() if STEPS in own else None
     for name, ours in (("PATH", programs), ("PYTHONPATH", _BUNDLE)):
         parts = filter(None, own.get(name, "").split(":"))
