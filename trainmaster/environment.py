@@ -6,7 +6,7 @@ import json
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Spec
+from trainmaster.protocol import FIRST_MASTER, KEEPER_MARKER, MARKER, RUN_DIR, Environment, Spec
 
 # What a job inherits from the host. A list of what may pass, because the `local` host's verbs are children of the
 # server, whose own variables hold secrets.
@@ -66,6 +66,7 @@ def build_environment(
         environment["DET_MASTER_CERT_FILE"], environment["DET_MASTER_CERT_NAME"] = certificate
     environment[MARKER] = spec["run_key"]
     environment[RUN_DIR] = run_dir
+    environment[FIRST_MASTER] = server_url
     environment.pop(KEEPER_MARKER, None)
     devices = visible_devices(spec)
     if devices or not any(slot["kind"] == "cuda" for slot in spec["slots"]):
