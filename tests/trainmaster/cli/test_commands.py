@@ -195,6 +195,10 @@ def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> No
     gang = local_host("sbatch", "-N2", "--wrap", "srun torchrun --nnodes 2 train.py")
     assert gang.returncode == 2 and "a batch script runs on one host here" in gang.stderr
     assert 'entrypoint: "python3 -m trainmaster.launch.torch_distributed train.py"' in gang.stdout
+    waits = local_host(
+        "sbatch", "-N2", "-d", "afterok:7", "--mem", "1G", "--gres=shard:2", "--wrap", "srun python a.py"
+    )
+    assert 'depends_on: ["7:success"]' in waits.stdout and "--gres=shard" in waits.stderr
     assert local_host("sbatch", "-N2", "--parsable", "--wrap", "true").stdout == ""
     nowhere = local_host("sbatch", "-p", "nowhere", "--wrap", "true")
     assert "--partition is 'nowhere', allowed: default." in nowhere.stderr

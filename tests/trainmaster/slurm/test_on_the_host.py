@@ -386,7 +386,13 @@ def test_what_the_config_sets_is_not_replaced_by_the_shell(tmp_path: Path) -> No
 
 def test_a_job_that_a_job_submits_gets_neither_its_ports_nor_the_interface_of_its_gang() -> None:
     ports = dict.fromkeys(PORTS.values(), "17001")
-    own = {**ports, "DET_INTER_NODE_NETWORK_INTERFACE": "ib0", "LR": "0.1", "PATH": "/usr/bin", "PYTHONPATH": ""}
+    own = {
+        **ports,
+        "DET_INTER_NODE_NETWORK_INTERFACE": "ib0",
+        "LR": "0.1",
+        "PATH": "/usr/bin",
+        "PYTHONPATH": "",
+    }
     interfaces = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
     kept = {name: value for name, value in own.items() if name not in ports}
     assert sbatch.without_ours({**own, **interfaces}, []) == kept
