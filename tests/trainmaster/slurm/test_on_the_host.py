@@ -395,10 +395,25 @@ def test_a_job_that_a_job_submits_gets_neither_its_ports_nor_the_interface_of_it
     }
     interfaces = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
     kept = {name: value for name, value in own.items() if name not in ports}
-    assert sbatch.without_ours({**own, **interfaces}, []) == kept
+    path = {"PATH": "/runs/1/code/.sbatch/bin:/usr/bin:/runs/2/code/.sbatch/bin"}
+    assert sbatch.without_ours({**own, **interfaces, **path}, []) == kept
     assert sbatch.without_ours({**own, **interfaces}, list(interfaces)) == {**kept, **interfaces}
     own_choice = {"NCCL_SOCKET_IFNAME": "eth1"}
     assert sbatch.without_ours({**own, **own_choice}, []) == {**kept, **own_choice}, "the script has set it"
+
+
+def test_without_a_token_sbatch_is_the_one_of_the_cluster_where_there_is_one(tmp_path: Path) -> None:
+    own = {"TRAINMASTER_TOKEN": ""}
+    (tmp_path / "none").mkdir()
+    lacking = run(tmp_path / "none", "#!/bin/sh\nPATH=${PATH%%:*}:/nowhere\nsbatch -n1 next.sh\n", own)
+    assert lacking.returncode == 1 and "only with an access token" in lacking.stderr
+    (tmp_path / "sbatch").write_text('#!/bin/sh\necho "of the cluster: $*"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "one").mkdir()
+    ran = run(
+        tmp_path / "one", "#!/bin/sh\nsbatch -n1 'a b'\n", {**own, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    )
+    assert (ran.returncode, ran.stdout) == (0, "of the cluster: -n1 a b\n")
 
 
 def test_the_first_line_is_read_as_the_kernel_does(tmp_path: Path) -> None:
