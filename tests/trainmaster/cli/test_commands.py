@@ -167,7 +167,9 @@ def test_a_script_submits_the_next_step_with_a_token_of_its_user(
     script = tmp_path / "first.sh"
     script.write_text("#!/bin/sh\nFIRST=$SLURM_JOB_ID sbatch --parsable -d afterok:$SLURM_JOB_ID next.sh\n")
     words = ["sbatch", "--parsable", "-W", "-D", str(tmp_path)]
-    first = local_host(*words, "first.sh")
+    # also where Slurm is installed, whose sbatch would be called
+    (tmp_path / "alone.sh").write_text("#!/bin/sh\nPATH=${PATH%%:*}\nsbatch next.sh\n")
+    first = local_host(*words, "alone.sh")
     assert first.returncode == 1, "the token of a run submits nothing"
     said = local_host("command", "logs", first.stdout.strip()).stdout
     assert "a job submits others only with an access token" in said
