@@ -33,6 +33,7 @@ def _of_array(name: str, own: Mapping[int, str]) -> list[Wanted]:
     if job is None:
         raise Refusal(f"There is no array {name} to wait for.", Code.NOT_FOUND, field="depends_on")
     rows = Command.objects.select_related("task").filter(job=job, array_index__in=own)
+    rows = rows.only("array_index", "task__state", "task__succeeded")
     tasks = {row.array_index: row.task for row in rows if row.array_index is not None}
     _refuse([index for index in own if index not in tasks], f"Array {name[:8]} has no", own)
     ended = [index for index, task in tasks.items() if task.state == TaskState.ENDED]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, Optional, cast
 
+from trainmaster.address import BadAddress, canonical
 from trainmaster.identity import Identity, identity_of
 from trainmaster.paths import RunPaths
-from trainmaster.protocol import RUN_DIR, ServerAddress, Spec, Trial
+from trainmaster.protocol import FIRST_MASTER, RUN_DIR, ServerAddress, Spec, Trial
 
 
 class TrialInfo:
@@ -91,24 +94,41 @@ def get_cluster_info() -> Optional[ClusterInfo]:
     if not run_dir:
         return None
     if run_dir not in _known:
-        spec = cast(Spec, _read(run_dir, "spec.json"))
-        _known[run_dir] = ClusterInfo(spec, read_server_address(run_dir), run_dir)
+        _known[run_dir] = ClusterInfo(_spec_of(run_dir), read_server_address(run_dir), run_dir)
     return _known[run_dir]
+
+
+@lru_cache(maxsize=None)
+def _spec_of(run_dir: str) -> Spec:
+    return cast(Spec, _read(run_dir, "spec.json"))
 
 
 def identity_behind(token: Optional[str], url: str) -> Optional[Identity]:
     """Which server may get `token` at `url`: this run's own if it is this run's token, and wherever the run's server is
-    said to be, since anybody may listen there. Else None: whoever answers.
+    said to be, or was at its start, since anybody may listen there. Else None: whoever answers.
+
+    What the program has put in the place of DET_MASTER is another server.
     """
+    run_dir = os.environ.get(RUN_DIR)
+    if not run_dir or not token:
+        return None
     try:
-        info = get_cluster_info() if token else None
-        if info is None:
-            return None
-        own = [os.environ.get("DET_MASTER", ""), *read_server_address(info._run_dir)["urls"]]
+        spec = _spec_of(run_dir)
     except RuntimeError:  # the folder is gone, and the run with it
         return None
-    is_own = info.session_token == token or url in [each.rstrip("/") for each in own]
-    return info._identity if is_own else None
+    own = [os.environ.get(FIRST_MASTER, "")]
+    with contextlib.suppress(RuntimeError, KeyError):  # the job has overwritten the file
+        own += read_server_address(run_dir)["urls"]
+    is_own = spec["token"] == token or _canonical(url) in {_canonical(each) for each in own if each}
+    return identity_of(spec) if is_own else None
+
+
+def _canonical(url: str) -> str:
+    """The same for all ways to write an address; what is none as it is."""
+    try:
+        return canonical(url)
+    except BadAddress:
+        return url
 
 
 def read_server_address(run_dir: str) -> ServerAddress:

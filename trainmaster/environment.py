@@ -6,7 +6,7 @@ import json
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Spec
+from trainmaster.protocol import FIRST_MASTER, KEEPER_MARKER, MARKER, RUN_DIR, Environment, Spec
 
 # What a job inherits from the host. A list of what may pass, because the `local` host's verbs are children of the
 # server, whose own variables hold secrets.
@@ -20,12 +20,15 @@ _KERNEL_STRING_LIMIT = (
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: so many collectives of each rank does torch's flight recorder keep, for when the gang hangs
 COLLECTIVES_REMEMBERED = "2000"
-_PORTS = {
+#: the variables that say which ports of the host were leased to the run
+PORTS = {
     "c10d": "C10D_PORT",
     "comm": "INTER_TRAIN_PROCESS_COMM_PORT_1",
     "comm2": "INTER_TRAIN_PROCESS_COMM_PORT_2",
     "ssh": "DTRAIN_SSH_PORT",
 }
+#: those that get the interface of the gang, unless the config or the host names another
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 def build_environment(
@@ -56,13 +59,14 @@ def build_environment(
         environment.setdefault("TORCH_FR_BUFFER_SIZE", COLLECTIVES_REMEMBERED)
     interface = spec["gang"]["interface"]
     if interface:
-        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
-        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+        for name in INTERFACES:
+            environment.setdefault(name, interface)
     environment.update(_determined(spec, server_url, code_dir))
     if certificate is not None:
         environment["DET_MASTER_CERT_FILE"], environment["DET_MASTER_CERT_NAME"] = certificate
     environment[MARKER] = spec["run_key"]
     environment[RUN_DIR] = run_dir
+    environment[FIRST_MASTER] = server_url
     environment.pop(KEEPER_MARKER, None)
     devices = visible_devices(spec)
     if devices or not any(slot["kind"] == "cuda" for slot in spec["slots"]):
@@ -100,7 +104,7 @@ def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:
         "DET_USE_TLS": "true" if server_url.startswith("https:") else "false",
         **_trial(spec),
     }
-    for port, name in _PORTS.items():
+    for port, name in PORTS.items():
         if port in spec["gang"]["ports"]:
             variables[name] = str(spec["gang"]["ports"][port])
     return {name: value for name, value in variables.items() if value is not None and _fits(name, value)}

@@ -19,6 +19,8 @@ KEEPER_MARKER = (
 #: in that of processes inside a container beside MARKER, which the program that runs the container carries, too
 CONTAINER_MARKER = "TRAINMASTER_CONTAINER"
 RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch modules
+#: the server's address when the process was started: DET_MASTER, unless the program has set that to another
+FIRST_MASTER = "TRAINMASTER_FIRST_MASTER"
 RANK = (
     "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
 )

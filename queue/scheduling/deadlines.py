@@ -18,7 +18,7 @@ from scheduling import policies
 from scheduling.durations import Span
 from scheduling.forecast import UNKNOWABLE, Forecast
 from scheduling.group_shares import Path, path_of
-from scheduling.reasons import NEVER, clock, listed
+from scheduling.reasons import NEVER, clock, listed, part_of_job
 from scheduling.runs import standing
 from scheduling.world import Plan, Request, Snapshot
 from trainmaster.quantities import duration
@@ -182,8 +182,10 @@ class _Judge:
     def judge(self, job: _Due) -> None:
         if not job.waiting:
             self._judge_run(job)
-        elif any(self._plan.waits[each.task_id].code in NEVER for each in job.waiting):
-            self._say(job, Outcome.LATE, "cannot meet", "it can never start here")
+        elif lost := [each for each in job.waiting if self._plan.waits[each.task_id].code in NEVER]:
+            is_all = len(lost) == len(job.waiting) and not job.ends
+            which = "it" if is_all else f"one {part_of_job(lost[0].is_element)}"
+            self._say(job, Outcome.LATE, "cannot meet", f"{which} can never start here")
         elif job.longest == inf:
             why = "it has no time limit, and nothing similar has run here yet; max_time would tell"
             self._say(job, Outcome.UNKNOWN, "", why)

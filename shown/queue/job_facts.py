@@ -106,8 +106,8 @@ def around(facts: Facts) -> list[tuple[int, Job]]:
 
 def wait_of(job: Job) -> str:
     """Why its work waits, as the last pass said it; empty when none waits."""
-    waits = last_plan.of(job.pool).waits
-    return next((str(waits[task]["sentence"]) for task in _waiting(job) if task in waits), "")
+    wait = last_plan.of(job.pool).why(_waiting(job))
+    return str(wait["sentence"]) if wait else ""
 
 
 def forecast_of(job_id: str) -> tuple[float, float] | None:

@@ -69,7 +69,7 @@ class JobRow:
     #: tasks that want slots or have them
     tasks: int = 0
     tasks_running: int = 0
-    #: the record of the reason why its first task waits
+    #: the record of the reason why it waits (`last_plan.Plan.why`)
     wait: dict[str, Any] | None = None
     #: earliest and latest start of its next task in epoch seconds, or why they are not known
     forecast: list[float] | None = None
@@ -180,12 +180,12 @@ def _asked(statement: str, jobs: Iterable[uuid.UUID]) -> list[tuple[Any, ...]]:
 def _note_plan(
     pool: ResourcePool, rows: dict[uuid.UUID, JobRow], waiting: dict[uuid.UUID, list[str]]
 ) -> None:
-    """The reason of the first task that waits, the earliest start of any, and the share."""
+    """Why tasks of it wait, the earliest start of any, and the share."""
     plan = last_plan.of(pool)
     for job_id, tasks in waiting.items():
         row = rows[job_id]
+        row.wait = plan.why(tasks)
         for task_id in tasks:
-            row.wait = row.wait or plan.waits.get(task_id)
             row.unknown = row.unknown or plan.why_unknown(task_id)
             span = plan.forecast.get(task_id)
             if span and (row.forecast is None or span[0] < row.forecast[0]):

@@ -131,7 +131,8 @@ WITH holding AS (
   SELECT j.id, j.owner_id, j.kind, j.name, j.entity_id, j.priority, j.weight, j.position, j.submitted_at, j.state,
          coalesce(sum(t.slots) FILTER (WHERE t.state = '{TaskState.WAITING}'), 0)::int AS waiting,
          sum(t.slots)::int AS needed, count(t.id)::int AS tasks, max(t.slots) AS largest,
-         coalesce(bool_or(t.id = ANY(%(never)s::text[])), false) AS never
+         coalesce(bool_and(t.id = ANY(%(never)s::text[])) FILTER (WHERE t.state = '{TaskState.WAITING}'), false)
+           AS never
   FROM jobs_job j LEFT JOIN jobs_task t ON t.job_id = j.id AND {queue_order.WANTS} {{of_tasks}}
   WHERE j.pool_id = %(pool)s AND j.state <> '{JobState.ENDED}' {{of_jobs}} GROUP BY j.id
 )

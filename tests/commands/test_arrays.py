@@ -147,7 +147,11 @@ def test_a_thousand_elements_are_submitted_and_killed_in_few_statements() -> Non
     with CaptureQueriesContext(connection) as many:
         job = make_array("0-999%8")
     assert len(many) <= len(few)
-    next_step = make_array("0-999", depends_on=[f"{job.pk}:each"])
+    with CaptureQueriesContext(connection) as following:
+        next_step = make_array("0-999", depends_on=[f"{job.pk}:each"])
+    assert len(following) <= len(few) + 10
+    read = [query["sql"] for query in following if '"array_index" IN (' in query["sql"]]
+    assert read and not any('"config"' in sql for sql in read)
     with CaptureQueriesContext(connection) as killing:
         transitions.kill_array(job.pk, actor="user:ada")
     assert len(killing) < 60

@@ -161,6 +161,21 @@ def test_what_waits_for_something_else_than_slots_passes_nobody() -> None:
     assert found.verdicts["due"].outcome is Outcome.UNKNOWN and not found.moves
 
 
+def test_a_lost_element_of_an_array_makes_it_late_but_the_others_can_start() -> None:
+    world, lost = one_host(), depends([("cmd 1", "success", True)])
+    array: dict[str, Any] = {"job": "array", "is_element": True, "deadline": 9 * HOUR, "lasts": lasting(1)}
+    world.submit("e0", 1, blocked=lost, **array)
+    world.submit("e1", 1, **array)
+    world.tick()
+    sentence = "cannot meet its deadline, 09:00 UTC: {} can never start here"
+    verdict = seen(world.snapshot, world.plan).verdicts["array"]
+    assert verdict.outcome is Outcome.LATE
+    assert verdict.sentence == sentence.format("one element of its array")
+    world.edit("e1", blocked=lost)
+    world.tick()
+    assert seen(world.snapshot, world.plan).verdicts["array"].sentence == sentence.format("it")
+
+
 def test_what_has_waited_too_long_is_not_passed_any_more() -> None:
     world = one_host()
     running = world["runs"].running

@@ -1,13 +1,23 @@
 """What podman, docker and apptainer are told, how a pull is read, and which runtime is chosen."""
 
 import itertools
+import json
+import signal
 import stat
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from trainmaster.protocol import Container
+import pytest
+
+from tests.trainmaster.conftest import wait_until
+from trainmaster.paths import RunPaths
+from trainmaster.processes import boot_id, marked, reference
+from trainmaster.protocol import CONTAINER_MARKER, MARKER, Container, ProcessRef
 from trainmaster.runner import container_commands as commands
 from trainmaster.runner import container_pull as pull
+from trainmaster.runner import stopping
 from trainmaster.runner.container_runtimes import Runtime, choose, of_slurm
 
 ENVIRONMENT = {
@@ -203,3 +213,32 @@ def test_a_slurm_job_has_its_container_among_its_own_processes() -> None:
         first = ["sh", "team/train:1", "-c", '"$@"; exit "$?"', "sh"] if of_job else ["team/train:1"]
         started = ["train", "a b"] if of_job else ["a b"]
         assert command[-len(first + started) :] == first + started
+
+
+def test_a_stop_that_number_one_alone_has_dropped_is_told_to_what_begins_after_it(tmp_path: Path) -> None:
+    """As podman starts a job on a node of a Slurm cluster; number 1 of its own numbers is made by unshare."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
+        pytest.skip("This machine makes no process numbers of their own.")
+    paths = RunPaths(tmp_path / "t.1.0")
+    paths.stop.parent.mkdir(parents=True)
+    paths.spec.write_text(json.dumps({"container": {"image": "a"}}))
+    marks = [f"{name}={paths.key}" for name in (MARKER, CONTAINER_MARKER)]
+    words = ["sh", "-c", 'read begin; "$@"; exit "$?"', "sh", "sleep", "600"]
+    command = ["unshare", "--pid", "--fork", "setsid", "env", *marks, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        entrypoint = reference(process.pid)
+        paths.state.write_text(json.dumps({"boot_id": boot_id(), "entrypoint": entrypoint}))
+        wait_until(lambda: [name_of(each) for each in marked(CONTAINER_MARKER).get(paths.key, [])] == ["sh"])
+        stopping.order_stop(paths, {"grace_seconds": 60, "reason": "killed"})
+        began = time.monotonic()
+        held = stopping._terminate(paths)
+        assert held is None and process.stdin
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        stopping.wait_for_grace(paths, held)
+        assert time.monotonic() - began < 50
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def name_of(process: ProcessRef) -> str:
+    return Path(f"/proc/{process['pid']}/comm").read_text().strip()

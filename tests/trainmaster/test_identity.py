@@ -13,12 +13,13 @@ from tests.trainmaster.made_run import make_run
 from tests.trainmaster.stranger import OtherCluster, Stranger
 from tests.trainmaster.stream_server import PROOF_KEY, TOKEN, Handler, StreamServer
 from tests.trainmaster.test_runs import UNTIL_TOLD
-from trainmaster._info import get_cluster_info
+from trainmaster._info import _known, get_cluster_info
 from trainmaster.client import Client
 from trainmaster.core._server import server_client
 from trainmaster.http import Refused, ServerClient, Unproved, Unreachable
 from trainmaster.identity import Identity
 from trainmaster.paths import RunPaths
+from trainmaster.protocol import FIRST_MASTER
 from trainmaster.runner.link import Weather
 from trainmaster.runner.state import read_shipped
 
@@ -218,7 +219,7 @@ def run_dir(tmp_path: Path, stranger: Stranger, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_sdk_and_the_command_line_in_a_run_send_its_token_to_its_server_alone(
-    run_dir: RunPaths, stranger: Stranger, stream_server: StreamServer
+    run_dir: RunPaths, stranger: Stranger, stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = get_cluster_info()
     assert info is not None and info.session_token == TOKEN
@@ -236,6 +237,19 @@ def test_the_sdk_and_the_command_line_in_a_run_send_its_token_to_its_server_alon
     client.token = TOKEN
     with pytest.raises(Unproved):
         client.get("/api/v1/me")
+    port = stranger.address["urls"][0].rpartition(":")[2]
+    user = Client(f"HTTP://LocalHost:{port}", "a token of a user", retry_limit_seconds=0)
+    assert user._http.identity is None
+    monkeypatch.setenv("DET_MASTER", f"http://localhost:{port}")
+    user.token = "a token of another cluster"
+    assert user._http.identity is None, "the script has set DET_MASTER"
+    monkeypatch.setenv(FIRST_MASTER, f"localhost:{port}")
+    user.token = "a token of a user"
+    assert user._http.identity, "where the run's server was at the start, however the address is written"
+    run_dir.server.write_text("{")
+    _known.clear()
+    user.token = TOKEN
+    assert user._http.identity, "whatever has become of server.json"
     run_dir.server.write_text(json.dumps(stream_server.address))
     with server_client(info) as asking:
         assert asking.request(*HEARTBEAT).status == 200

@@ -10,7 +10,7 @@ import socket
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainmaster import __version__
 from trainmaster.cli import array
@@ -25,14 +25,13 @@ from trainmaster.client import Client, Json
 from trainmaster.context import made
 from trainmaster.overrides import BadOverride, apply_overrides
 from trainmaster.slurm import exports, options, script, several_hosts, variables
-from trainmaster.slurm.amounts import EACH, Need
+from trainmaster.slurm.amounts import EACH, Need, dependencies
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
 from trainmaster.slurm.translate import (
     Place,
     Pool,
     SeveralHosts,
-    Size,
     Translated,
     described,
     needs_gpus,
@@ -98,7 +97,7 @@ def _submit(args: argparse.Namespace) -> int:
         found = translated(merged, place, pool, _exported(merged))
     except SeveralHosts as error:
         if "parsable" not in merged:
-            _show_experiment(merged, text, place, pool, error.size)
+            _show_experiment(client, merged, text, place, pool, error)
         raise
     for remark in found.remarks:
         say(f"sbatch: {remark}", "yellow")
@@ -115,10 +114,19 @@ def _submit(args: argparse.Namespace) -> int:
     return _submitted(client, args, merged, answer["command"])
 
 
-def _show_experiment(merged: Mapping[str, str], text: str, place: Place, pool: Pool, size: Size) -> None:
+def _show_experiment(
+    client: Client, merged: Mapping[str, str], text: str, place: Place, pool: Pool, found: SeveralHosts
+) -> None:
     """Print what is to be submitted in the place of a script for several hosts."""
-    each = max(1, -(-slots_of(merged, size, pool, []) // size.nodes))
-    config = several_hosts.config_of(merged, place.script, text, pool.name, size.nodes, each)
+    size, remarks = found.size, found.remarks
+    each = max(1, -(-slots_of(merged, size, pool, remarks) // size.nodes))
+    needs, singleton = dependencies(merged.get("dependency", ""))
+    waits = _waits(
+        client, needs, options.name_of(merged, place.script) if singleton else None, is_array=False
+    )
+    config = several_hosts.config_of(merged, place.script, text, pool.name, size.nodes, each, waits)
+    for remark in remarks:
+        say(f"sbatch: {remark}", "yellow")
     print(config, end="", flush=True)
     say(
         "sbatch: the config on standard output does this as an experiment. Save it (sbatch … > experiment.yaml), check "
@@ -206,15 +214,20 @@ def pool_of(rows: List[Json], merged: Mapping[str, str]) -> Optional[Json]:
 def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:
     """The command's config with what it waits for, and with --config on top. Raises CliError."""
     config: Json = dict(found.config)
-    waits = [_resolved(client, need, is_array="array" in config) for need in found.needs]
-    if found.singleton:
-        waits += _namesakes(client, config["description"])
-    if waits:
-        config["depends_on"] = list(dict.fromkeys(waits))
+    namesakes = config["description"] if found.singleton else None
+    if waits := _waits(client, found.needs, namesakes, is_array="array" in config):
+        config["depends_on"] = waits
     try:
         return apply_overrides(config, merged["config"].split("\n")) if "config" in merged else config
     except BadOverride as error:
         raise UsageError(f"{error}.") from error
+
+
+def _waits(client: Client, needs: Sequence[Need], namesakes: Optional[str], *, is_array: bool) -> List[str]:
+    """What depends_on names; `namesakes`: the name whose jobs are waited for as well. Raises CliError."""
+    waits = [_resolved(client, need, is_array=is_array) for need in needs]
+    waits += [] if namesakes is None else _namesakes(client, namesakes)
+    return list(dict.fromkeys(waits))
 
 
 def _resolved(client: Client, need: Need, *, is_array: bool) -> str:

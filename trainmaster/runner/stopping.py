@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import List, Optional, Sequence, cast
+from typing import List, Optional, Sequence, Tuple, cast
 
 from trainmaster.jsonfile import make_json, read_object, write_json
 from trainmaster.paths import RunPaths
@@ -20,6 +20,7 @@ from trainmaster.processes import (
     is_shell,
     kill,
     marked,
+    number_inside,
     of_run,
     parent_of,
     signal_group,
@@ -89,10 +90,11 @@ def sweep(key: str, more: Sequence[ProcessRef] = ()) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _terminate(paths: RunPaths) -> List[ProcessRef]:
+def _terminate(paths: RunPaths) -> Optional[List[ProcessRef]]:
     """SIGTERM to the entrypoint's group, waiting for an entrypoint that is just being started.
 
-    In a container it goes to the groups inside; the shells there that are held until the others have ended.
+    In a container it goes to the groups inside; the shells there that are held until the others have ended. None: the
+    job has not begun in its container, and has to be told once it has.
     """
     state = read_state(paths)
     until = time.monotonic() + 5.0
@@ -104,16 +106,37 @@ def _terminate(paths: RunPaths) -> List[ProcessRef]:
     if "entrypoint" not in state:
         return []
     inside = _inside(paths.key)
+    told, held = _tell(inside, state["boot_id"])
+    if not told:  # no container, or none yet
+        signal_group(state["entrypoint"], state["boot_id"], signal.SIGTERM)
+    if inside and not _is_number_one_alone(inside):
+        return held
+    return None if read_object(paths.spec).get("container") else []
+
+
+def _tell(inside: List[ProcessRef], boot: str) -> Tuple[bool, List[ProcessRef]]:
+    """SIGTERM to the groups inside a container: whether there are any, and the shells that are held."""
     pids = {process["pid"] for process in inside}
     first = [process for process in inside if parent_of(process["pid"]) not in pids]
     held = [process for process in first if len(inside) > 1 and is_shell(process["pid"])]
     # a container ends with its first process, and would take those that still save with it
     for process in held:
-        signal_group(process, state["boot_id"], signal.SIGSTOP, alone=True)
-    told = [signal_group(process, state["boot_id"], signal.SIGTERM) for process in first]
-    if not any(told):  # no container, or none yet
-        signal_group(state["entrypoint"], state["boot_id"], signal.SIGTERM)
-    return held
+        signal_group(process, boot, signal.SIGSTOP, alone=True)
+    told = [signal_group(process, boot, signal.SIGTERM) for process in first]
+    return any(told), held
+
+
+def _is_number_one_alone(inside: List[ProcessRef]) -> bool:
+    """Whether a container with process numbers of its own has only its first process, which such a signal misses."""
+    return len(inside) == 1 and number_inside(inside[0]["pid"]) == 1
+
+
+def _tell_late(key: str) -> Optional[List[ProcessRef]]:
+    """Tell a job that has begun since, where number 1 has dropped what came before; None as long as it has not."""
+    inside = _inside(key)
+    if len(inside) < 2 or all(number_inside(process["pid"]) != 1 for process in inside):
+        return None
+    return _tell(inside, boot_id())[1]
 
 
 def _inside(key: str) -> List[ProcessRef]:
@@ -131,15 +154,15 @@ def _release(key: str, held: List[ProcessRef]) -> List[ProcessRef]:
     return []
 
 
-def wait_for_grace(paths: RunPaths, held: Sequence[ProcessRef] = ()) -> None:
+def wait_for_grace(paths: RunPaths, held: Optional[Sequence[ProcessRef]] = ()) -> None:
     """Until the deadline of control/stop.json, or until no process of the run is left.
 
     A shell as entrypoint dies of the SIGTERM at once while its child still saves: all of the run counts. `held` are
-    those that `_terminate` keeps until then.
+    those that `_terminate` keeps until then; None if it has told nobody yet.
     """
-    waiting = list(held)
+    waiting = None if held is None else list(held)
     while True:
-        waiting = _release(paths.key, waiting)
+        waiting = _tell_late(paths.key) if waiting is None else _release(paths.key, waiting)
         order = read_stop(paths)
         if order is None or time.time() >= order["deadline"]:
             return

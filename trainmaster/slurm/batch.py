@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, cast
+from typing import BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, cast
 
 from trainmaster.paths import RunPaths
 from trainmaster.processes import become_subreaper, descendants
@@ -54,7 +54,7 @@ def main() -> int:
         return _LACKING
     own = dict(os.environ)
     slurm = variables.of_job(job, own, node=_node(), cpus=len(os.sched_getaffinity(0)))
-    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)), _configured(own))
+    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)), configured(own))
     environment.setdefault("BASH_ENV", str(root / FOLDER / _AGAIN))
     environment[STEPS] = str(root / FOLDER / "steps")
     environment["PWD"] = str(folder)
@@ -281,7 +281,7 @@ def _called(name: str) -> str:
     return f"{shlex.quote(sys.executable)} -I -c {shlex.quote(f'{found}; sys.exit({name}.main())')}"
 
 
-def _configured(own: Dict[str, str]) -> List[str]:
+def configured(own: Mapping[str, str]) -> List[str]:
     """Names of the variables that the command's config sets, also by a template or the pool."""
     try:
         path = RunPaths(Path(own[RUN_DIR])).spec

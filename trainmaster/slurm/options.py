@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 REQUIRED, OPTIONAL, FLAG = "required", "optional", "flag"
@@ -268,3 +269,8 @@ def remarks(given: Mapping[str, str]) -> List[str]:
 def value_of(given: Mapping[str, str], name: str) -> Optional[str]:
     """The value, None if it was not given or is empty."""
     return given.get(name) or None
+
+
+def name_of(given: Mapping[str, str], script: str) -> str:
+    """The job's: as --job-name says it, else its script's."""
+    return value_of(given, "job-name") or posixpath.basename(script) or "sbatch"

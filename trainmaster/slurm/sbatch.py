@@ -9,11 +9,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, Mapping, NoReturn
+from typing import Collection, Dict, Mapping, NoReturn
 
 from trainmaster._info import read_server_address
+from trainmaster.environment import INTERFACES, PORTS
 from trainmaster.protocol import RUN_DIR
-from trainmaster.slurm.batch import BIN, STEPS
+from trainmaster.slurm.batch import BIN, configured
+from trainmaster.slurm.handed import FOLDER
 
 TOKEN, MASTER = "TRAINMASTER_TOKEN", "TRAINMASTER_MASTER"
 _PROGRAM = "trainmaster"
@@ -29,9 +31,12 @@ _WITHOUT_PROGRAM = (
 
 
 def main() -> NoReturn:
-    """Becomes `trainmaster sbatch`."""
-    environment = without_ours(os.environ)
+    """Becomes `trainmaster sbatch`; without a token Slurm's own, where the node has one."""
+    environment = without_ours(os.environ, configured(os.environ))
     if not environment.get(TOKEN):
+        slurms = shutil.which("sbatch", path=environment["PATH"])
+        if slurms is not None:  # of the cluster to which this node belongs
+            os.execve(slurms, [slurms, *sys.argv[1:]], environment)
         _refuse(_WITHOUT_TOKEN, _REFUSED)
     program = shutil.which(_PROGRAM, path=environment["PATH"])
     if program is None:
@@ -42,14 +47,28 @@ def main() -> NoReturn:
     os.execve(program, [program, "sbatch", *sys.argv[1:]], environment)
 
 
-def without_ours(own: Mapping[str, str]) -> Dict[str, str]:
-    """The environment without what is there for this run alone, and would hide the package that is installed."""
-    found = dict(own)
-    programs = Path(own[STEPS]).with_name(BIN).resolve() if STEPS in own else None
-    for name, ours in (("PATH", programs), ("PYTHONPATH", _BUNDLE)):
+def without_ours(own: Mapping[str, str], configured: Collection[str]) -> Dict[str, str]:
+    """The environment without what is there for this run alone: its ports and the interface of its gang, which the next
+    job has from its own host, and what would hide the package that is installed.
+
+    `configured`: the variables of the config, as `batch.configured` has them.
+    """
+    interface = own.get("DET_INTER_NODE_NETWORK_INTERFACE")
+    ours_alone = [name for name in INTERFACES if name not in configured and own.get(name) == interface]
+    found = {name: value for name, value in own.items() if name not in (*PORTS.values(), *ours_alone)}
+    for name, is_ours in (("PATH", _has_programs), ("PYTHONPATH", _is_bundle)):
         parts = filter(None, own.get(name, "").split(":"))
-        found[name] = ":".join(part for part in parts if Path(part).resolve() != ours)
+        found[name] = ":".join(part for part in parts if not is_ours(Path(part)))
     return found
+
+
+def _has_programs(folder: Path) -> bool:
+    """Of this job, or of one from which its PATH was passed on: that one's `sbatch` is ours, too."""
+    return folder.parts[-2:] == (FOLDER, BIN)
+
+
+def _is_bundle(folder: Path) -> bool:
+    return folder.resolve() == _BUNDLE
 
 
 def _refuse(sentence: str, code: int) -> NoReturn:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from typing import List, Mapping, NamedTuple, Optional, Tuple
+from itertools import takewhile
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainmaster.slurm import amounts, options
-from trainmaster.slurm.options import BadScript, value_of
+from trainmaster.slurm.options import BadScript, name_of
 from trainmaster.slurm.srun import TABLE
 
 _LAUNCH = "python3 -m trainmaster.launch.torch_distributed"
-_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
+_COMMAND = r"""\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"""
+_WORD = re.compile(rf"""(?:{_COMMAND}|[^\s'"\\`]|\\.|'[^']*'|"(?:{_COMMAND}|(?!\$\()[^"\\`]|\\.)*")+""")
+_WHOLE = re.compile(rf"{_COMMAND}|'[^']*'")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+#: before srun
+_PREFIXES = ("exec", "time")
+_SRUN = re.compile(r"(?<![^\s;&|])srun(?![^\s;&|])")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*")
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -23,6 +30,9 @@ _TORCH_SET = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-end
               "master-addr", "master-port", "standalone", "max-restarts", "use-env", "start-method")  # fmt: skip
 _RANKS = "One rank is started for each slot, with RANK, LOCAL_RANK and WORLD_SIZE instead of SLURM_PROCID."
 _ONCE = "This is started once on each host, where srun started it once for each task."
+_UNREAD = (
+    "Write the script that trains, and its arguments: what srun starts could not be told from this line: "
+)
 _NOT_FOUND = "No line with srun was found: write the script that trains, and its arguments."
 
 
@@ -34,18 +44,26 @@ class Launch(NamedTuple):
     other: List[str]
 
 
-def config_of(given: Mapping[str, str], script: str, text: str, pool: str, nodes: int, each: int) -> str:
+def config_of(
+    given: Mapping[str, str],
+    script: str,
+    text: str,
+    pool: str,
+    nodes: int,
+    each: int,
+    depends_on: Sequence[str] = (),
+) -> str:
     """The config as YAML; comments say what is left to be checked. `each`: slots of each host."""
     found = launch_of(text)
     seconds = amounts.seconds(given["time"]) if "time" in given else None
-    name = value_of(given, "job-name") or posixpath.basename(script) or "sbatch"
     lines = [
         f"# Written by `trainmaster sbatch` from {script or 'standard input'}. Check it, save it, and run",
         "# `trainmaster experiment create FILE .` in the folder of the code, which is sent to every host.",
-        f"name: {json.dumps(name)}",
+        f"name: {json.dumps(name_of(given, script))}",
         f"# {found.remark}",
         f"entrypoint: {json.dumps(found.entrypoint)}",
         "hyperparameters: {}",
+        *([f"depends_on: {json.dumps(depends_on)}"] if depends_on else []),
         "max_restarts: 0",
         "searcher: {name: single, metric: loss, max_length: {batches: 1}}",
         "resources:",
@@ -67,13 +85,16 @@ def launch_of(text: str) -> Launch:
     """What srun starts, as a launch module starts it: by the first line with torchrun or Python, or else the first."""
     lines = _lines(text)
     found: List[Launch] = []
+    unread: List[Launch] = []
     for at, line in enumerate(lines):
         started = _started(_WORD.findall(line))
         if started is not None:
             entrypoint, remark = _entrypoint(*started)
             found.append(Launch(entrypoint, remark, [*lines[:at], *lines[at + 1 :]]))
+        elif _SRUN.search(_QUOTED.sub("", line)):
+            unread.append(Launch(f"{_LAUNCH} train.py", _UNREAD + line, lines))
     trains = [launch for launch in found if launch.remark == _RANKS]
-    return (trains or found or [Launch(f"{_LAUNCH} train.py", _NOT_FOUND, lines)])[0]
+    return (trains or unread or found or [Launch(f"{_LAUNCH} train.py", _NOT_FOUND, lines)])[0]
 
 
 def _lines(text: str) -> List[str]:
@@ -86,15 +107,21 @@ def _lines(text: str) -> List[str]:
 
 def _started(words: List[str]) -> Optional[Tuple[List[str], List[str]]]:
     """The variables that a line sets for srun and the words that srun starts; None of another line."""
-    words = [word for word in words if word not in ("exec", "time", "&")]
-    count = next((at for at, word in enumerate(words) if not _ASSIGNED.fullmatch(word)), len(words))
-    if words[count : count + 1] != ["srun"]:
+    words = words[:-1] if words[-1:] == ["&"] else words
+    before = list(takewhile(lambda word: word in _PREFIXES or _ASSIGNED.fullmatch(word), words))
+    count = len(before)
+    if words[count : count + 1] != ["srun"] or any(map(_is_cut, words)):
         return None
     try:
         command = options.parsed(words[count + 1 :], TABLE, "srun")[1]
     except BadScript:
         return None
-    return (words[:count], command) if command else None
+    return ([word for word in before if word not in _PREFIXES], command) if command else None
+
+
+def _is_cut(word: str) -> bool:
+    """Whether it begins or ends within $(...): commands in commands, deeper than `_WORD` reads them."""
+    return "$(" in _WHOLE.sub("", word)
 
 
 def _entrypoint(variables: List[str], command: List[str]) -> Tuple[str, str]:

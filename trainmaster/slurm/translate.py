@@ -61,8 +61,8 @@ class Size(NamedTuple):
 class SeveralHosts(BadScript):
     """The script takes more than one host, which a command cannot."""
 
-    def __init__(self, size: Size) -> None:
-        self.size = size
+    def __init__(self, size: Size, remarks: List[str]) -> None:
+        self.size, self.remarks = size, remarks
         super().__init__(f"{size.several} takes several hosts: {_GANG}.")
 
 
@@ -81,9 +81,9 @@ def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Expo
     remarks = options.remarks(given)
     size = _size(given, remarks)
     if size.nodes > 1:
-        raise SeveralHosts(size)
+        raise SeveralHosts(size, remarks)
     needs, singleton = amounts.dependencies(given.get("dependency", ""))
-    name = value_of(given, "job-name") or posixpath.basename(place.script) or "sbatch"
+    name = options.name_of(given, place.script)
     job = _job(given, place, size, exports, name, pool)
     resources: Dict[str, Any] = {
         "slots": slots_of(given, size, pool, remarks),

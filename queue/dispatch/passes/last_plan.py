@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -77,6 +77,17 @@ class Plan:
     def never(self) -> list[str]:
         """The tasks that no waiting will start."""
         return [task_id for task_id, wait in self.waits.items() if wait.get("code") in NEVER]
+
+    def why(self, tasks: Sequence[str]) -> dict[str, Any] | None:
+        """Why a job waits whose `tasks` wait: as the one that starts first does, by the forecast or by their order.
+
+        That it never starts is said only where it is so of all of them. None: nothing is known yet.
+        """
+        known = [task for task in tasks if task in self.waits]
+        may = [task for task in known if self.waits[task].get("code") not in NEVER]
+        if may:
+            return self.waits[min(may, key=lambda task: self.forecast.get(task, [inf]))]
+        return self.waits[known[0]] if known and len(known) == len(tasks) else None
 
     @cached_property
     def soonest(self) -> list[str]:

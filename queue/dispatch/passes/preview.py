@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -341,14 +342,19 @@ def _forecast(
 def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outlook:
     """Return the earliest start of a job that the next pass does not start, and why it waits."""
     spans = [futures.spans[task] for task in tasks if task in futures.spans]
-    waits = [plan.waits[task].sentence for task in tasks if task in plan.waits]
+    waits = [task for task in tasks if task in plan.waits]
+    first = min(
+        waits,
+        key=lambda task: (plan.waits[task].code in reasons.NEVER, futures.spans.get(task, (inf, inf))),
+        default=None,
+    )
     unknown = [why for task in tasks if (why := futures.why_unknown(task))]
     return Outlook(
         job_id,
         now=False,
         forecast=min(spans) if spans else None,
         by=futures.by if spans else "",
-        reason=waits[0] if waits else None,
+        reason=plan.waits[first].sentence if first is not None else None,
         unknown=unknown[0] if unknown and not spans else None,
     )
 

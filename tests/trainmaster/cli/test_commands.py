@@ -167,7 +167,9 @@ def test_a_script_submits_the_next_step_with_a_token_of_its_user(
     script = tmp_path / "first.sh"
     script.write_text("#!/bin/sh\nFIRST=$SLURM_JOB_ID sbatch --parsable -d afterok:$SLURM_JOB_ID next.sh\n")
     words = ["sbatch", "--parsable", "-W", "-D", str(tmp_path)]
-    first = local_host(*words, "first.sh")
+    # also where Slurm is installed, whose sbatch would be called
+    (tmp_path / "alone.sh").write_text("#!/bin/sh\nPATH=${PATH%%:*}\nsbatch next.sh\n")
+    first = local_host(*words, "alone.sh")
     assert first.returncode == 1, "the token of a run submits nothing"
     said = local_host("command", "logs", first.stdout.strip()).stdout
     assert "a job submits others only with an access token" in said
@@ -195,6 +197,10 @@ def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> No
     gang = local_host("sbatch", "-N2", "--wrap", "srun torchrun --nnodes 2 train.py")
     assert gang.returncode == 2 and "a batch script runs on one host here" in gang.stderr
     assert 'entrypoint: "python3 -m trainmaster.launch.torch_distributed train.py"' in gang.stdout
+    waits = local_host(
+        "sbatch", "-N2", "-d", "afterok:7", "--mem", "1G", "--gres=shard:2", "--wrap", "srun python a.py"
+    )
+    assert 'depends_on: ["7:success"]' in waits.stdout and "--gres=shard" in waits.stderr
     assert local_host("sbatch", "-N2", "--parsable", "--wrap", "true").stdout == ""
     nowhere = local_host("sbatch", "-p", "nowhere", "--wrap", "true")
     assert "--partition is 'nowhere', allowed: default." in nowhere.stderr

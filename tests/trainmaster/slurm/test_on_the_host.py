@@ -15,9 +15,10 @@ from typing import Any, cast
 import pytest
 
 from tests.trainmaster.slurm.job_file import ID, JOB_FILE, NUMBER
+from trainmaster.environment import PORTS
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import RUN_DIR
-from trainmaster.slurm import amounts, batch, scontrol, variables
+from trainmaster.slurm import amounts, batch, sbatch, scontrol, variables
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
 from trainmaster.slurm.srun import step_of
@@ -381,6 +382,38 @@ def test_what_the_config_sets_is_not_replaced_by_the_shell(tmp_path: Path) -> No
     own = {"LR": "0.1", "SEED": "1", RUN_DIR: str(tmp_path / "run")}
     ran = run(tmp_path, "#!/bin/sh\necho $LR $SEED\n", own, environment={"LR": "0.5", "SEED": "2"})
     assert ran.stdout == "0.1 2\n"
+
+
+def test_a_job_that_a_job_submits_gets_neither_its_ports_nor_the_interface_of_its_gang() -> None:
+    ports = dict.fromkeys(PORTS.values(), "17001")
+    own = {
+        **ports,
+        "DET_INTER_NODE_NETWORK_INTERFACE": "ib0",
+        "LR": "0.1",
+        "PATH": "/usr/bin",
+        "PYTHONPATH": "",
+    }
+    interfaces = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    kept = {name: value for name, value in own.items() if name not in ports}
+    path = {"PATH": "/runs/1/code/.sbatch/bin:/usr/bin:/runs/2/code/.sbatch/bin"}
+    assert sbatch.without_ours({**own, **interfaces, **path}, []) == kept
+    assert sbatch.without_ours({**own, **interfaces}, list(interfaces)) == {**kept, **interfaces}
+    own_choice = {"NCCL_SOCKET_IFNAME": "eth1"}
+    assert sbatch.without_ours({**own, **own_choice}, []) == {**kept, **own_choice}, "the script has set it"
+
+
+def test_without_a_token_sbatch_is_the_one_of_the_cluster_where_there_is_one(tmp_path: Path) -> None:
+    own = {"TRAINMASTER_TOKEN": ""}
+    (tmp_path / "none").mkdir()
+    lacking = run(tmp_path / "none", "#!/bin/sh\nPATH=${PATH%%:*}:/nowhere\nsbatch -n1 next.sh\n", own)
+    assert lacking.returncode == 1 and "only with an access token" in lacking.stderr
+    (tmp_path / "sbatch").write_text('#!/bin/sh\necho "of the cluster: $*"\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "one").mkdir()
+    ran = run(
+        tmp_path / "one", "#!/bin/sh\nsbatch -n1 'a b'\n", {**own, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    )
+    assert (ran.returncode, ran.stdout) == (0, "of the cluster: -n1 a b\n")
 
 
 def test_the_first_line_is_read_as_the_kernel_does(tmp_path: Path) -> None:

@@ -378,8 +378,9 @@ def test_a_script_for_several_hosts_is_refused_with_the_experiment_that_does_it(
     size = refused.value.size
     assert (size.nodes, size.tasks, size.gpus) == (4, 4, 32)
     given = options.merged(script.directives(SEVERAL, "train.sh"))
-    text = several_hosts.config_of(given, "train.sh", SEVERAL, "fast", 4, 8)
+    text = several_hosts.config_of(given, "train.sh", SEVERAL, "fast", 4, 8, ["7:success", "9:end"])
     config = parse(text).effective()
+    assert config["depends_on"] == ["7:success", "9:end"]
     assert config["entrypoint"] == (
         "OMP_NUM_THREADS=4 python3 -m trainmaster.launch.torch_distributed --log-dir logs -- train.py --lr 0.1 "
         '--name "two words"'
@@ -408,6 +409,15 @@ def test_a_script_for_several_hosts_is_refused_with_the_experiment_that_does_it(
          "python3 -m trainmaster.launch.torch_distributed -m pkg.train"),
         ("srun bash -c 'cd x; ./run  it'", "bash -c 'cd x; ./run  it'"),
         ("srun python -c 'print(1)'", "python -c 'print(1)'"),
+        ("time A=1 srun singularity exec img.sif time python a.py &", "A=1 singularity exec img.sif time python a.py"),
+        ("srun torchrun --nnodes 2 --rdzv_endpoint $(scontrol show hostnames $X | head -n1):29500 train.py",
+         "python3 -m trainmaster.launch.torch_distributed train.py"),
+        ('srun torchrun --rdzv_id "$(a "$(b (c))" d)" --log-dir `date +%s x` train.py "$((1 + 2))"',
+         'python3 -m trainmaster.launch.torch_distributed --log-dir `date +%s x` -- train.py "$((1 + 2))"'),
+        ('srun torchrun --rdzv_id "$(a $(b $(c $(d e))))" train.py',
+         "python3 -m trainmaster.launch.torch_distributed train.py"),
+        ("srun torchrun --rdzv_id $(a $(b $(c $(d e)))) train.py",
+         "python3 -m trainmaster.launch.torch_distributed train.py"),
         ("srun --no-such-option x", "python3 -m trainmaster.launch.torch_distributed train.py"),
         ("mpirun ./simulate", "python3 -m trainmaster.launch.torch_distributed train.py"),
         ("srun", "python3 -m trainmaster.launch.torch_distributed train.py"),
@@ -415,3 +425,13 @@ def test_a_script_for_several_hosts_is_refused_with_the_experiment_that_does_it(
 )  # fmt: skip
 def test_what_srun_starts_becomes_the_entrypoint(line: str, entrypoint: str) -> None:
     assert several_hosts.launch_of(f"#!/bin/sh\necho begun\n{line}\n").entrypoint == entrypoint
+
+
+@pytest.mark.parametrize(
+    "line", ["srun --container-image=a python x.py", "if true; then srun python x.py; fi"]
+)
+def test_a_line_with_srun_that_cannot_be_read_is_shown(line: str) -> None:
+    before = "#!/bin/sh\nx=$(srun hostname)\necho 'an srun follows'\nsrun hostname\n"
+    remark = several_hosts.launch_of(f"{before}{line}\n").remark
+    assert remark.endswith(f"could not be told from this line: {line}")
+    assert "No line with srun" in several_hosts.launch_of("x=$(srun hostname)\nmpirun x\n").remark

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, Task
-from shown.queue import board, listing, standing, times
+from shown.queue import board, job_facts, listing, standing, times
 from shown.queue.listing import PER_PAGE, Listing
 from shown.queue.standing import FOLD_FROM
 from tests.rig.html import Html
@@ -237,6 +237,27 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
     assert rows["unknown"].start_alone == "start not known"
     assert (rows["unknown"].start, rows["unknown"].start_title) == ("not known", "exp 7 has no time limit")
     assert (rows["never"].start, rows["never"].why) == ("Never", "because never_fits")
+
+
+def test_a_job_never_starts_only_if_none_of_its_tasks_can(pool: ResourcePool, mira: User) -> None:
+    array = job(pool, mira, "array")
+    tasks = [f"{array.entity_id}.{name}" for name in ("t", "u", "v")]
+    for task in tasks[1:]:
+        Task.objects.create(id=task, job=array, kind="COMMAND", name="array", slots=1)
+    lost, waits, starts = reason("never_met"), reason("depends"), reason("no_room")
+    now = timezone.now().timestamp()
+    for known, forecast, why in (
+        ([lost, waits, starts], {}, "because depends"),
+        ([lost, waits, starts], {tasks[2]: [now + 60, now + 60]}, "because no_room"),
+        ([lost, lost], {}, "considered in the next scheduler pass"),
+        ([lost, lost, lost], {}, "because never_met"),
+    ):
+        keep_plan(pool, waits=dict(zip(tasks, known, strict=False)), forecast=forecast)
+        (row,) = board.rows_of(pool, listed(pool))
+        never = why == "because never_met"
+        assert (row.why, row.never, row.start == "Never") == (why, never, never)
+        assert standing.of(pool).never == (never,)
+        assert job_facts.wait_of(array) == ("" if known == [lost, lost] else why)
 
 
 def test_the_version_of_a_row_changes_with_what_it_shows_and_only_then(
