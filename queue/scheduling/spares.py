@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import takewhile
 from math import inf
 
 from scheduling import reasons
+from scheduling.fitting import Shape
 from scheduling.reasons import Reason
 from scheduling.values import value
 from scheduling.windows import NOWHERE, Closings
@@ -26,7 +29,8 @@ RECOVERIES = "/recoveries"
 class _Candidate:
     """`taken`: slots that other work holds, by `runs` (allocation ids). `left`: slots that a recovery may have.
 
-    `stoppable`: how easily others may stop one of these runs: by the lowest priority, or at once.
+    `stoppable`: how easily others may stop one of these runs: by the lowest priority, or at once. `closes`: a window is
+    so near that not all work may start there.
     """
 
     host: HostView
@@ -35,6 +39,7 @@ class _Candidate:
     runs: tuple[str, ...]
     stoppable: float
     some_yield: bool
+    closes: bool
 
 
 class Spares:
@@ -56,13 +61,15 @@ class Spares:
         self._pool = snapshot.pool
         #: elsewhere what yields runs to its end, and a recovery would wait for it
         self._yielding_stops = policies.of(self._pool.scheduler).stops_runs(self._pool.preemption)
-        chosen = _chosen(snapshot, self._candidates(snapshot, closings), most, self.may_use)
+        chosen = _chosen(snapshot, list(self._candidates(snapshot, closings)), most, self.may_use)
         self._chosen = {one.host.id: one for one in chosen}
         self.ids = frozenset(self._chosen)
         #: `1 host is kept as a spare (gpu-4)`
         self.note = reasons.spares_kept([one.host.name for one in chosen])
         #: slots of spares that only recoveries get
         self.slots = sum(one.left for one in chosen)
+        #: with those that other work still holds
+        self.usable = sum(slot.usable for one in chosen for slot in one.host.slots)
         self._labels = {
             each.running.allocation_id: each.label for each in snapshot.requests if each.running is not None
         }
@@ -71,16 +78,21 @@ class Spares:
         """Hosts with a slot that can be used, but for those that a window takes now."""
         placed = {each.running.allocation_id: each for each in snapshot.requests if each.running is not None}
         yielding = {run for run, each in placed.items() if each.yields and self.may_use(each)}
+        near = snapshot.now + snapshot.pool.window_ahead
+        soon = [each.hosts for each in closings.taken if each.window.starts <= near] if closings else []
+        closing = NOWHERE.union(*soon)
         for host in snapshot.hosts:
             usable = [slot for slot in host.slots if slot.usable] if host.off is None else []
             if not usable or (closings is not None and host.id in closings.owners):
                 continue
-            holders = [slot.held_by for slot in host.slots if slot.held_by is not None]
+            held = [slot for slot in host.slots if slot.held_by is not None and slot.cleaning is None]
+            holders = [slot.held_by for slot in held if slot.held_by is not None]
             runs = [holder for holder in holders if holder not in yielding]
             left = sum(slot.held_by is None or slot.held_by in yielding for slot in usable)
             stoppable = max((_stoppable(placed[run]) for run in runs if run in placed), default=0.0)
             kept = tuple(dict.fromkeys(runs))
-            yield _Candidate(host, len(runs), left, kept, stoppable, len(holders) > len(runs))
+            some_yield = len(holders) > len(runs)
+            yield _Candidate(host, len(runs), left, kept, stoppable, some_yield, host.id in closing)
 
     def may_use(self, request: Request) -> bool:
         """May it be placed on a spare? What needs no slots takes nothing from a recovery."""
@@ -121,33 +133,56 @@ class Spares:
 
 
 def _chosen(
-    snapshot: Snapshot, candidates: Iterable[_Candidate], most: int, may_use: Callable[[Request], bool]
+    snapshot: Snapshot, candidates: list[_Candidate], most: int, may_use: Callable[[Request], bool]
 ) -> list[_Candidate]:
     """The hosts that are kept. Of equals those of the most frequent size, which stand in for most of the others.
 
-    Of hosts where as much still runs, those whose work others may stop least: it could be stopped for them elsewhere.
+    Of hosts that are free, those are kept last without which something that waits could not start any more. Of hosts
+    where as much still runs, those whose work others may stop least: it could be stopped for them elsewhere.
     """
     waiting = [each for each in snapshot.requests if each.running is None and not may_use(each)]
     named = NOWHERE.union(*(each.only_hosts for each in waiting if each.only_hosts))
     promised = _promised(snapshot, {each.task_id for each in waiting})
     sizes = Counter(len(host.slots) for host in snapshot.hosts)
+    on = Counter(len(host.slots) for host in snapshot.hosts if host.off is None)
+    hopes = _hopes(waiting, on, snapshot.pool.allow_heterogeneous_fits)
+
+    def rank(one: _Candidate) -> tuple[int, ...]:
+        whole = all(slot.enabled and not slot.draining for slot in one.host.slots)
+        first = 3 if one.host.name in promised else 2 if not whole else 1 if one.taken else 0
+        return first, 0 if one.taken else len(one.host.slots) - one.left, one.closes
 
     def preference(one: _Candidate) -> tuple[float | str, ...]:
         host, size = one.host, len(one.host.slots)
-        whole = all(slot.usable for slot in host.slots)
-        rank = 3 if host.name in promised else 2 if not whole else 1 if one.taken else 0
-        return (
-            rank,
-            one.taken,
-            one.stoppable,
-            host.name in named,
-            -sizes[size],
-            -size,
-            one.some_yield,
-            host.name,
-        )
+        often = -sizes[size]
+        return (one.taken, one.stoppable, host.name in named, often, size, one.some_yield, host.name)
 
-    return sorted(candidates, key=preference)[:most]
+    ranks = {one.host.id: rank(one) for one in candidates}
+    left = sorted(candidates, key=lambda one: (ranks[one.host.id], preference(one)))
+    chosen: list[_Candidate] = []
+    while left and len(chosen) < most:
+        alike = takewhile(lambda one: ranks[one.host.id] == ranks[left[0].host.id], left)
+        needed = {size for size in on if hopes and not all(could(on - Counter([size])) for could in hopes)}
+        best = next((one for one in alike if len(one.host.slots) not in needed), left[0])
+        left.remove(best)
+        chosen.append(best)
+        on -= Counter([len(best.host.slots)])
+        hopes = [could for could in hopes if could(on)]
+    return chosen
+
+
+def _hopes(
+    waiting: Iterable[Request], sizes: Counter[int], heterogeneous: bool
+) -> list[Callable[[Counter[int]], bool]]:
+    """For each shape that waits and fits on hosts of these sizes: whether it fits on others."""
+    from scheduling.prospects import could  # which asks this module
+
+    shapes = {(each.slots, each.single_host) for each in waiting if each.blocked is None}
+    every = [
+        partial(could, shape=Shape(max(1, slots), alone or slots < 2, NOWHERE, heterogeneous))
+        for slots, alone in shapes
+    ]
+    return [each for each in every if each(sizes)]
 
 
 def _stoppable(run: Request) -> float:
