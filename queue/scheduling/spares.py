@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 from math import inf
+from typing import Any
 
 from scheduling import reasons
 from scheduling.fitting import Shape
-from scheduling.reasons import Reason
+from scheduling.reasons import Reason, WaitCode
 from scheduling.values import value
 from scheduling.windows import NOWHERE, Closings
-from scheduling.world import HostView, Request, Snapshot, Spare
+from scheduling.world import HostView, Plan, Request, Snapshot, Spare
 
 #: as whose share spares count among groups of people, none of which has such a name
 RECOVERIES = "/recoveries"
@@ -199,4 +200,25 @@ def _promised(snapshot: Snapshot, waiting: set[str]) -> set[str]:
     for each in snapshot.requests:
         if each.running is not None and each.running.stopping_for in waiting:
             found.update(names[host] for host in each.running.slots if host in names)
+    return found
+
+
+def freed_for(snapshot: Snapshot, plan: Plan) -> dict[str, list[str]]:
+    """Task -> names of the hosts where work was stopped for it, as `PoolView.promised` of the next pass.
+
+    Also those that are still being cleaned up after that work. What only joins a stop made for others has none.
+    """
+    if not snapshot.pool.spare_hosts:
+        return {}
+    stopped_for = {one.for_task_id for one in plan.releases}
+    stopped_for |= {each.running.stopping_for for each in snapshot.requests if each.running is not None}
+    cleaned = {host.name for host in snapshot.hosts if any(slot.cleaning is not None for slot in host.slots)}
+    found = {}
+    for task, why in plan.waits.items():
+        kept = [name for name in snapshot.pool.promised.get(task, ()) if name in cleaned]
+        if why.code == WaitCode.COMING_FREE and task in stopped_for:
+            hosts: Any = why.data["hosts"]
+            kept = [*dict.fromkeys([*(name for name, *_ in hosts), *kept])]
+        if kept:
+            found[task] = kept
     return found

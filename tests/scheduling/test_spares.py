@@ -123,6 +123,26 @@ def test_a_host_that_was_freed_for_a_job_is_not_kept_instead() -> None:
     assert not world.plan.releases
 
 
+def test_nor_is_it_kept_once_it_has_been_cleaned_up() -> None:
+    world = pool(2, spare_hosts=0)
+    world.submit("low 1", 4, priority=50)
+    world.submit("low 2", 4, priority=50)
+    world.tick()
+    world.rules(spare_hosts=1)
+    world.submit("high", 4, priority=1)
+    world.tick()
+    [stopped] = [release.task_id for release in world.plan.releases]
+    freed = world.host_of(stopped)
+    world.stops_end()
+    world.edit_host(freed, (0,), cleaning=stopped)
+    for _ in range(2):
+        world.tick()
+        assert "high" not in world.running and not world.plan.releases
+    world.edit_host(freed, (0,), cleaning=None)
+    world.tick()
+    assert world.host_of("high") == freed and not world.plan.releases
+
+
 def test_work_that_a_job_may_stop_does_not_run_on_where_a_spare_is_wanted() -> None:
     world = pool(2, spare_hosts=0)
     world.submit("low", 4, priority=50)
