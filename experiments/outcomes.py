@@ -26,10 +26,10 @@ from experiments.transitions import (
     stop_trial,
     upload_block,
 )
-from jobs import failed_starts
+from jobs import failed_starts, quarantine
 from jobs import transitions as jobs
-from jobs.models import Allocation
-from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, Reason, TaskState
+from jobs.models import Allocation, SlotHold
+from jobs.states import HOST_TAKEN, NEVER_STARTED, NOT_THE_CODES_FAULT, Reason, TaskState
 from jobs.time_limits import time_used
 from logs import log_labels
 from searching import custom
@@ -84,7 +84,8 @@ def allocation_ended(allocation: Allocation) -> None:
         and not _starts_exhausted(trial, reason)
         and not _faults_go_on(trial, reason)
     ):
-        _again(experiment, trial, reason, _BACKOFF_SECONDS.get(reason, 0.0))
+        recovers = _has_lost_its_host(allocation, reason)
+        _again(experiment, trial, reason, _BACKOFF_SECONDS.get(reason, 0.0), recovers=recovers)
     elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         end(TrialState.ERROR, Reason.RETRIES_CANCELED)
     elif reason in NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
@@ -131,8 +132,29 @@ def _faults_go_on(trial: Trial, reason: Reason) -> bool:
     return failed.count() > _FREE_FAULTS
 
 
+def _has_lost_its_host(allocation: Allocation, reason: Reason) -> bool:
+    """Whether we know that it had to leave its host: the run's own word of its kernel or a restart opens no spare."""
+    if reason not in HOST_TAKEN:
+        return False
+    if reason in (Reason.HOST_LOST, allocation.stop_reason):
+        return True
+    members = allocation.members.select_related("host", "allocation")
+    if reason == Reason.HOST_RESTARTED:
+        return any(one.boot_id and one.host.boot_id not in ("", one.boot_id) for one in members)
+    held = SlotHold.objects.filter(member__allocation=allocation)
+    return held.exclude(slot__quarantine={}).exists() or any(
+        one.host.quarantine or quarantine.fault_of(one) for one in members
+    )
+
+
 def _again(
-    experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float, *, is_counted: bool = False
+    experiment: Experiment,
+    trial: Trial,
+    reason: Reason,
+    backoff_seconds: float,
+    *,
+    is_counted: bool = False,
+    recovers: bool = False,
 ) -> None:
     """From the latest checkpoint: back into the queue, or to rest with a paused experiment or at a rung.
 
@@ -154,6 +176,7 @@ def _again(
         not_before=not_before,
         blocked_by=upload_block(trial),
         detail=detail,
+        recovers=recovers,
     )
 
 

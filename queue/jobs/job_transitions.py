@@ -29,7 +29,6 @@ from jobs.dependencies import Wanted
 from jobs.models import Allocation, Job, Task
 from jobs.states import (
     ALLOCATION_STEPS,
-    HOST_TAKEN,
     JOB_STEPS,
     NEVER_STARTED,
     TASK_STEPS,
@@ -241,10 +240,12 @@ def set_task_state(
     detail: dict[str, Any] | None = None,
     at: datetime | None = None,
     succeeded: bool | None = None,
+    recovers: bool = False,
 ) -> bool:
     """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING.
 
-    `succeeded`: of an element of an array, whether it has done what it was for.
+    `succeeded`: of an element of an array, whether it has done what it was for. `recovers`: it waits because we know
+    that its attempt has lost its host; it stays so after attempts that never started.
     """
     task = _task.get(task_id)
     if to == TaskState.RUNNING:
@@ -253,7 +254,7 @@ def set_task_state(
     values["ended_at"] = (at or timezone.now()) if to == TaskState.ENDED else None
     values |= {"not_before": not_before, "blocked_by": blocked_by, "succeeded": succeeded}
     still_recovers = task.recovers and reason in NEVER_STARTED
-    values["recovers"] = to == TaskState.WAITING and (reason in HOST_TAKEN or still_recovers)
+    values["recovers"] = to == TaskState.WAITING and (recovers or still_recovers)
     return step_task(task, TASK_STEPS, to, reason, actor, detail, **values)
 
 

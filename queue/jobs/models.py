@@ -130,7 +130,7 @@ class Task(models.Model):
     #: [{"host", "era", "attempt", "avoid", "final"}]: its failed starts since it last started. Where it may, it avoids
     #: the hosts with "avoid"; "era" is the host's `failed_starts_era` at that time
     failed_starts = models.JSONField(default=list)
-    #: its last attempt has lost its host (`states.HOST_TAKEN`), and none has started since
+    #: its last attempt has lost its host, as we ourselves know (`experiments.outcomes`), and none has run since
     recovers = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)

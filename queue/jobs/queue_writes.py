@@ -178,6 +178,8 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
     edit.touch(job)
     edit.dirty.add(job.pool_id)
     save(job, edit, Reason.POOL_CHANGED, pool=pool, **fields)
+    # the spares of the new pool are for what fails there
+    Task.objects.filter(job=job, state=TaskState.WAITING, recovers=True).update(recovers=False)
     running = Allocation.objects.filter(task__job=job).exclude(state=AllocationState.TERMINATED)
     for allocation_id in running.exclude(pool=pool).order_by("pk").values_list("pk", flat=True):
         transitions.request_stop(

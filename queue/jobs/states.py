@@ -105,7 +105,7 @@ class Reason(models.TextChoices):
 
 #: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
 NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STORAGE_FAILED})
-#: The attempt has lost its host, or had to leave it: its task recovers, and may use the spares of its pool.
+#: The attempt has lost its host, or had to leave it. If that is proved, its task recovers and may use spares.
 HOST_TAKEN = frozenset(
     {Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.HANG_OF_HOST}
 )

@@ -37,7 +37,7 @@ from jobs.job_transitions import revive_job as revive_job
 from jobs.job_transitions import set_job_state as set_job_state
 from jobs.job_transitions import set_task_state as set_task_state
 from jobs.job_transitions import unblock as unblock
-from jobs.models import Allocation, Member, PortLease, SlotHold
+from jobs.models import Allocation, Member, PortLease, SlotHold, Task
 from jobs.states import MEMBER_STEPS, AllocationState, MemberState, Reason, StopKind
 
 #: An end that the server learned of later than this is told with when it was.
@@ -250,6 +250,8 @@ def member_running(member_or_id: Member | int, *, at: datetime | None = None) ->
     )  # fmt: skip
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
         step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
+        if member.allocation.task.recovers:  # from now on it is work like any other
+            Task.objects.filter(pk=member.allocation.task_id).update(recovers=False)
     return done
 
 

@@ -6,7 +6,7 @@ Every function answers parts, [(host, slots there)], or None; nothing here chang
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.board import Board
 from scheduling.host import Host, agreeable, meeting
@@ -75,8 +75,10 @@ def _can_meet(
     return [hosts[host_id] for host_id in chosen[:count]]
 
 
-def now(board: Board, shape: Shape) -> Parts | None:
-    """Free slots that nobody of higher standing needs."""
+def now(board: Board, shape: Shape, last: frozenset[str] = frozenset()) -> Parts | None:
+    """Free slots that nobody of higher standing needs. `last`: ids of hosts that are used only if no others do."""
+    if last and (found := now(board, replace(shape, avoid=shape.avoid | last))) is not None:
+        return found
     host = board.firm.fit(shape.need, shape.avoid)
     if host is not None:
         return [(host, shape.need)]

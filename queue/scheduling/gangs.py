@@ -145,9 +145,8 @@ class Pass:
                 reason = self._await_first(request, group.shape, own, lent=False)
                 if reason is not None:
                     return reason
-            if self._start(
-                request, self._elsewhere(request, group.shape, partial(fitting.now, self._board)), False
-            ):
+            free = partial(fitting.now, self._board, last=self._prospects.kept_for(request))
+            if self._start(request, self._elsewhere(request, group.shape, free), False):
                 return None
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:

@@ -72,7 +72,7 @@ class Room:
         usable = sum(
             slot.held_by is not None or slot.usable for host in snapshot.hosts for slot in host.slots
         )
-        kept = spares.slots if spares is not None else 0
+        kept, self._for_recoveries = (spares.usable, spares.slots) if spares is not None else (0, 0)
         self._unguaranteed = max(0, usable - kept - sum(tops))
         of_path = Counter[Path]()
         self._firm = Counter[str]()  # department -> slots of work that may not be stopped
@@ -122,8 +122,9 @@ class Room:
         top = path_of(request)[0]
         others = self._all_borrowed - self._borrowed.get(top, 0)
         own = max(0, self._firm[top] + request.slots - self._guaranteed.get(top, 0))
-        if own and others + own > self._unguaranteed:
-            return reasons.not_reclaimable(self._all_borrowed, request.slots, self._unguaranteed)
+        most = self._unguaranteed + (self._for_recoveries if request.recovers else 0)
+        if own and others + own > most:
+            return reasons.not_reclaimable(self._all_borrowed, request.slots, most)
         return None
 
     def in_words(self, request: Request) -> list[Reason]:

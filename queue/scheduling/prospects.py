@@ -80,6 +80,10 @@ class Prospects:
             notes = [*notes, *self.closings.notes(request)]
         return [*notes, *self.note_of_spares(request)] if self.spares is not None else notes
 
+    def kept_for(self, request: Request) -> frozenset[str]:
+        """Ids of the spares that it may use, once nothing else is free."""
+        return self.spares.ids if self.spares is not None and request.recovers else NOWHERE
+
     def note_of_spares(self, request: Request) -> list[str]:
         """Which hosts are kept from it."""
         kept = self.spares is not None and self.spares.closed(request)
@@ -159,7 +163,7 @@ class Prospects:
         with_them = self._sizes - Counter(len(host.slots) for host in own)
         left = with_them - Counter(len(host.slots) for host in self._needing)
         if len(self._needing) + len(own) == len(self._snapshot.hosts) or (
-            request.slots and _could(with_them, shape) and not _could(left, shape)
+            request.slots and could(with_them, shape) and not could(left, shape)
         ):
             pool = self._snapshot.pool
             return reasons.lacks_account(
@@ -189,9 +193,9 @@ class Prospects:
         if asks == 0:
             return None
         avoided = self._avoided(shape)
-        if _could(self._sizes, shape):
+        if could(self._sizes, shape):
             left = self._sizes - Counter(len(host.slots) for host in avoided)
-            return None if _could(left, shape) else reasons.avoids(asks, [host.name for host in avoided])
+            return None if could(left, shape) else reasons.avoids(asks, [host.name for host in avoided])
         sizes = sorted((size for size in self._sizes if size), reverse=True)
         if not sizes:
             return reasons.no_slots(asks, pool)
@@ -208,7 +212,7 @@ class Prospects:
         avoided = self._avoided(shape)
         on = self._sizes_on - Counter(self._usable[host.id] for host in avoided if host.off is None)
         has_hosts = self._snapshot.hosts or self._unready
-        if not has_hosts or (on and asks == 0) or (asks > 0 and _could(on, shape)):
+        if not has_hosts or (on and asks == 0) or (asks > 0 and could(on, shape)):
             return None
         names = {host.name for host in avoided}
         hosts = [host for host in self._snapshot.hosts if host.name not in names]
@@ -228,7 +232,7 @@ class Prospects:
         hosts = {h.id: h for h in self._snapshot.hosts if h.off is None and h.id not in avoided}
         apart = apart_of(bad)
         left = meeting(agreeable(hosts, apart), apart)
-        if _could(Counter(_usable(hosts[host_id]) for host_id in left), shape):
+        if could(Counter(_usable(hosts[host_id]) for host_id in left), shape):
             return None
         known = [sorted(hosts[host_id].name for host_id in pair) for pair in bad if pair <= hosts.keys()]
         return self._told(reasons.bad_pairs(sorted((first, second) for first, second in known)))
@@ -321,7 +325,7 @@ def _fewest(sizes: Counter[int], shape: Shape) -> int:
     return hosts
 
 
-def _could(sizes: Counter[int], shape: Shape) -> bool:
+def could(sizes: Counter[int], shape: Shape) -> bool:
     """Would `shape` fit if hosts of these sizes were empty?"""
     if any(cap >= shape.need for cap in sizes):
         return True

@@ -15,7 +15,7 @@ from experiments.models import Experiment
 from experiments.states import TrialState
 from hosts import pool_edits
 from hosts.models import Host, HostSign, ResourcePool, Slot
-from jobs import quarantine, transitions
+from jobs import quarantine, queue_edits, transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 from logs import why_stopped
@@ -95,6 +95,7 @@ def test_it_begins_again_on_the_spare_ahead_of_what_waits_and_the_pages_say_whic
     Task.objects.update(not_before=None)
     assert Task.objects.get(recovers=True).pk == trial_of(first).task_id
     start(first)
+    assert not Task.objects.filter(recovers=True).exists(), "it runs, so it is work like any other"
     held = {member.host.name for member in members_of(first)}
     assert held == {host.name for host in hosts} - {failing.host.name}
     pool_pass.run(pool.pk)
@@ -199,7 +200,7 @@ def exit_record(member: Member, *lines: object, **fields: Any) -> bytes:
 def test_what_the_runner_has_read_decides_on_the_restart_and_on_nothing_else(
     line: str, reason: Reason
 ) -> None:
-    gpu_host("gpu1")
+    host = gpu_host("gpu1")
     experiment = running()
     [member] = members_of(experiment)
     failure = {"rank": 3, "code": 1, "signal": None, "t": 1.0}
@@ -209,6 +210,33 @@ def test_what_the_runner_has_read_decides_on_the_restart_and_on_nothing_else(
     assert attempt.exit_detail["rank"] == (None if reason == Reason.HOST_FAULT else 3)
     assert trial_of(experiment).restarts == int(reason == Reason.RANK_FAILED)
     assert not HostSign.objects.exists() and not Slot.objects.filter(draining=True).exists(), "a job may lie"
+    assert not trial_of(experiment).task.recovers, "so its word opens no spare"
+    host_signs.take_in(host.pk, told(host, line))
+    assert trial_of(experiment).task.recovers == (reason == Reason.HOST_FAULT), "but that of the host does"
+
+
+def test_a_restart_that_the_run_alone_tells_opens_no_spare() -> None:
+    for known, recovers in (("b1", False), ("b2", True)):
+        gpu_host(f"gpu-{known}")
+        experiment = running()
+        [member] = members_of(experiment)
+        Host.objects.filter(pk=member.host_id).update(boot_id=known)
+        settle.member_exited(member.pk, code=None, signal=None, ended_at=None, boot_id="b2")
+        assert attempt_of(experiment).exit_reason == Reason.HOST_RESTARTED
+        assert trial_of(experiment).task.recovers is recovers
+        Task.objects.update(state=TaskState.PAUSED)
+
+
+def test_the_spares_of_another_pool_are_not_for_what_failed_before() -> None:
+    host = gpu_host("gpu1")
+    experiment = running()
+    host_signs.take_in(host.pk, told(host, LOST.format(0)))
+    fails(members_of(experiment)[0])
+    assert trial_of(experiment).task.recovers
+    pool_edits.create("other", {}, actor="user:ada")
+    update = queue_edits.Update(str(experiment.job.pk), pool="other")
+    queue_edits.apply([update], actor="user:ada", role="admin")
+    assert not trial_of(experiment).task.recovers
 
 
 def test_a_peer_that_was_stopped_brings_the_fault_of_its_host() -> None:

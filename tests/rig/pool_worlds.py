@@ -9,7 +9,8 @@ from typing import Any
 
 from scheduling import reasons
 from scheduling.plan import applied, decide, ended
-from scheduling.reasons import Reason, WaitCode
+from scheduling.reasons import Reason
+from scheduling.spares import freed_for
 from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot, all_but
 
 #: why a task is blocked, of many reasons one
@@ -70,12 +71,6 @@ def _check_is_old(snapshot: Snapshot, run: Request, asker: Request | None) -> No
     lent = running.on_sufferance and snapshot.pool.scheduler == "priority"
     if asker is not None and least and not lent and moved <= running.started_at:
         assert running.running_since is not None and snapshot.now >= running.running_since + least
-
-
-def _promised(plan: Plan) -> dict[str, list[str]]:
-    """As `dispatch.passes.kept_plan` keeps it from pass to pass."""
-    freed = {task: why.record() for task, why in plan.waits.items() if why.code == WaitCode.COMING_FREE}
-    return {task: [name for name, *_ in why["data"]["hosts"]] for task, why in freed.items()}  # type: ignore[index]
 
 
 def _check_limits(snapshot: Snapshot, plan: Plan) -> None:
@@ -157,7 +152,7 @@ class World:
         self.released += [release.task_id for release in self.plan.releases]
         self._snapshot = applied(snapshot, self.plan)
         if snapshot.pool.spare_hosts:
-            self.rules(promised=_promised(self.plan))
+            self.rules(promised=freed_for(snapshot, self.plan))
         return self.plan
 
     def rules(self, **rules: Any) -> None:

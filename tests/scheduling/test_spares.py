@@ -123,6 +123,26 @@ def test_a_host_that_was_freed_for_a_job_is_not_kept_instead() -> None:
     assert not world.plan.releases
 
 
+def test_nor_is_it_kept_once_it_has_been_cleaned_up() -> None:
+    world = pool(2, spare_hosts=0)
+    world.submit("low 1", 4, priority=50)
+    world.submit("low 2", 4, priority=50)
+    world.tick()
+    world.rules(spare_hosts=1)
+    world.submit("high", 4, priority=1)
+    world.tick()
+    [stopped] = [release.task_id for release in world.plan.releases]
+    freed = world.host_of(stopped)
+    world.stops_end()
+    world.edit_host(freed, (0,), cleaning=stopped)
+    for _ in range(2):
+        world.tick()
+        assert "high" not in world.running and not world.plan.releases
+    world.edit_host(freed, (0,), cleaning=None)
+    world.tick()
+    assert world.host_of("high") == freed and not world.plan.releases
+
+
 def test_work_that_a_job_may_stop_does_not_run_on_where_a_spare_is_wanted() -> None:
     world = pool(2, spare_hosts=0)
     world.submit("low", 4, priority=50)
@@ -272,6 +292,75 @@ def test_a_guarantee_does_not_reach_the_spare(scheduler: str) -> None:
     world.stops_end()
     world.tick()
     assert world.running == {"exp 2", "exp 3"}
+
+
+@pytest.mark.parametrize(("sizes", "asks"), [((8, 8, 4, 4), 16), ((8, 8, 8, 4, 4), 24)])
+def test_a_gang_that_needs_all_hosts_of_a_size_gets_them_if_another_can_be_kept(
+    sizes: tuple[int, ...], asks: int
+) -> None:
+    world = World([host(number, size) for number, size in enumerate(sizes, 1)], spare_hosts=1)
+    world.submit("gang", asks)
+    world.tick()
+    assert world.running == {"gang"}
+    assert [free for free, _ in spares(world).values()] == [4]
+
+
+def test_of_two_spares_neither_is_what_a_gang_cannot_do_without() -> None:
+    world = World([host(number, size) for number, size in enumerate((8, 8, 8, 4, 4), 1)], spare_hosts=2)
+    world.submit("gang", 24)
+    world.tick()
+    assert world.running == {"gang"} and set(spares(world)) == {"gpu-4", "gpu-5"}
+
+
+@pytest.mark.parametrize("scheduler", ["priority", "fair_share"])
+def test_a_recovery_that_may_not_be_stopped_gets_its_spare_beside_guarantees(scheduler: str) -> None:
+    world = pool(2, scheduler=scheduler, shares={"vision": GroupShare(guarantee=4)})
+    world.submit("lost", 4, groups=("speech",), preemptible=False, recovers=True)
+    world.submit("exp 1", 4, groups=("vision",), preemptible=False)
+    world.tick()
+    assert world.running == {"lost", "exp 1"}
+
+
+def test_a_spare_that_is_still_busy_is_no_room_for_what_may_not_be_stopped() -> None:
+    world = pool(3, spare_hosts=0, shares={"vision": GroupShare(guarantee=4)})
+    world.submit("exp 1", 4, groups=("speech",))
+    world.submit("exp 2", 4, groups=("speech",))
+    world.submit("exp 3", 4, groups=("speech",))
+    world.tick()
+    world.rules(spare_hosts=1)
+    world.submit("firm", 4, groups=("speech",), preemptible=False, priority=1)
+    world.tick()
+    assert [free for free, _ in spares(world).values()] == [0]
+    world.submit("second", 4, groups=("speech",), preemptible=False, priority=1)
+    world.tick()
+    assert world.why("second").code == WaitCode.NOT_RECLAIMABLE
+
+
+def test_a_recovery_takes_the_spare_only_if_no_other_host_is_free() -> None:
+    world = pool(3)
+    world.tick()
+    [spare] = [one.host_id for one in world.plan.spares]
+    world.submit("lost", 4, recovers=True)
+    world.tick()
+    assert world.host_of("lost") != spare
+
+
+def test_a_free_spare_stays_one_though_somebody_uses_a_slot_of_it_or_one_is_cleaned_up() -> None:
+    for blip in ({"outside": "ada"}, {"cleaning": "exp 9", "held_by": "exp 9.1"}):
+        world = pool(2)
+        world.submit("exp 1", 4)
+        world.tick()
+        [spare] = [one.host_id for one in world.plan.spares]
+        world.edit_host(spare, (0,), **blip)
+        world.tick()
+        assert [(one.host_id, one.free) for one in world.plan.spares] == [(spare, 3)]
+
+
+def test_a_host_that_a_window_takes_soon_is_kept_last_of_those_that_are_free() -> None:
+    drivers = WindowView("drivers", HOUR, 2 * HOUR, hosts=frozenset({"gpu-1", "gpu-2"}))
+    world = pool(3, windows=(drivers,))
+    world.tick()
+    assert list(spares(world)) == ["gpu-3"]
 
 
 # --- properties -----------------------------------------------------------------------------------

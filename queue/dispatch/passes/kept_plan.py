@@ -98,13 +98,8 @@ def reserved(pool_id: int) -> frozenset[str]:
 
 
 def promised(pool_id: int) -> dict[str, list[str]]:
-    """Task -> names of the hosts where the last pass was having slots freed for it."""
-    waits = read(pool_id).document.get("waits") or {}
-    return {
-        task: [host for host, *_ in wait["data"]["hosts"]]
-        for task, wait in waits.items()
-        if wait["code"] == WaitCode.COMING_FREE
-    }
+    """Task -> names of the hosts where work was stopped for it (`scheduling.spares.freed_for`)."""
+    return read(pool_id).document.get("promised") or {}
 
 
 def write(

@@ -31,6 +31,7 @@ from scheduling.feeding import nothing_since
 from scheduling.forecast import Forecast, forecast, places_of, too_far
 from scheduling.promises import Promise
 from scheduling.reasons import NEVER, about, still_about
+from scheduling.spares import freed_for
 
 #: why a forecast is not shown that was made when the task waited for something else
 OTHER_REASON = "what it waits for has changed since the last forecast; the next one follows within seconds"
@@ -197,6 +198,7 @@ def _parts(snapshot: world.Snapshot, plan: world.Plan) -> kept_plan.Document:
         "spares": {
             one.host_id: {"name": one.name, "free": one.free, "runs": list(one.runs)} for one in plan.spares
         },
+        "promised": freed_for(snapshot, plan),
         "ends": {
             request.task_id: _minutes(request.running.ends)
             for request in snapshot.requests

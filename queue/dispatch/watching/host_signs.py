@@ -9,16 +9,19 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import F
 from django.utils import timezone
 
 from dispatch.going_on import going_on
 from dispatch.watching import outsiders
+from events.models import Event
 from experiments.models import Experiment
 from hosts.health import measured, signs
 from hosts.models import Host
+from hosts.pools import mark_dirty
 from jobs import quarantine
-from jobs.models import Member
-from jobs.states import MemberState
+from jobs.models import Member, Task
+from jobs.states import MemberState, Reason, TaskState
 
 _MOST_FOLDERS = 8
 #: after the end of a run, in which its processes are swept anyway
@@ -45,6 +48,23 @@ def take_in(host_id: uuid.UUID, answer: Json, request: Json | None = None) -> No
         if "condition" in answer:
             _compare(host_id, answer["condition"], (request or {}).get("condition") or {}, received)
         quarantine.judge(host_id)
+        _prove(host_id)
+
+
+def _prove(host_id: uuid.UUID) -> None:
+    """What waits because of a fault here that its run alone had told may use spares, once the host has told it, too."""
+    ended = Member.objects.filter(
+        host=host_id, allocation__exit_reason=Reason.HOST_FAULT, allocation__number=F("allocation__task__run_count"),
+        allocation__task__state=TaskState.WAITING, allocation__task__recovers=False,
+    )  # fmt: skip
+    for member in ended.select_related("host", "allocation"):
+        task_id = member.allocation.task_id
+        counted = Event.objects.filter(kind=Event.Kind.TASK, subject=task_id, detail__is_counted=True)
+        since = counted.filter(at__gte=member.allocation.assigned_at)
+        if quarantine.fault_of(member) and not since.exists():
+            waiting = Task.objects.filter(pk=task_id, state=TaskState.WAITING)
+            waiting.filter(run_count=member.allocation.number).update(recovers=True)
+            mark_dirty(member.host.pool_id)
 
 
 def _compare(host_id: uuid.UUID, told: object, request: Json, received: float) -> None:
