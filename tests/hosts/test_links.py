@@ -104,6 +104,13 @@ def test_a_pair_that_fails_is_told_beside_a_host_that_does_not_explain_it() -> N
     assert [each.part for each in judge([*group("gpu-4"), sent], NAMES, str)] == ["gpu-4"]
 
 
+def test_that_all_together_fail_is_told_beside_pairs_that_do_unless_a_host_explains_it() -> None:
+    whole = Rate("all_reduce", tuple(NAMES), 0.0, "gloo", sentence="timed out")
+    failing = Rate("send", ("gpu-1", "gpu-2"), 0.0, "gloo", sentence="timed out")
+    assert [len(each.parts) for each in judge([*group(), whole, failing], NAMES, str)] == [2, 4]
+    assert [each.part for each in judge([*group("gpu-4"), whole], NAMES, str)] == ["gpu-4"]
+
+
 def test_what_is_slow_in_one_direction_alone_is_found_by_the_slower_one() -> None:
     sent = [
         Rate("send", pair, 9.8)

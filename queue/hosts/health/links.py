@@ -180,8 +180,8 @@ def judge(
     findings = _named_by_pairs(rates, parts, name) or _by_search(rates, parts, name)
     named = {each.part for each in findings if each.part is not None}
     findings += _uneven([rate for rate in rates if not named & rate.subset], parts, name)
-    if not findings:
-        findings = _all_fail(rates, parts)
+    if not named:
+        findings += _all_fail(rates, parts)
     about = {frozenset(each.parts) for each in findings}
     for finding in _beside_the_pool(rates, usually, name):
         if frozenset(finding.parts) not in about and not named & set(finding.parts):
